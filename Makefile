@@ -1,0 +1,71 @@
+# Everything a contributor or CI runs. Only python3.11+, make and git are needed; the rest is installed into .venv from
+# the lock, with hashes.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.esker-setup
+# The first interpreter that is new enough; PYTHON=... overrides it.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links
+SOURCES := src tests bench
+# What bench compares with: Debian package names. redis-benchmark comes with redis-tools.
+PEERS := redis-server redis-tools beanstalkd
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench soak lock clean
+
+help: ## show these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with the locked dependencies and an editable install
+
+# The editable install is built with the locked hatchling, not with one fetched for the occasion.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "Esker needs Python 3.11 or newer. Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV) \
+		|| { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: setup ## start a node with the default settings
+	$(BIN)/esker serve
+
+test: setup ## run the tests (the long ones are `make soak`)
+	$(BIN)/pytest
+
+lint: setup ## ruff, formatting, mypy --strict
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy --strict $(SOURCES)
+
+format: setup ## fix what ruff can fix
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+bench: setup ## measure Esker beside Redis and beanstalkd; BENCH="--quick --only enqueue" passes options
+	@missing=; for program in redis-server redis-benchmark beanstalkd; do \
+		command -v $$program >/dev/null 2>&1 || missing="$$missing $$program"; done; \
+	if [ -n "$$missing" ]; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+			apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS); \
+		else \
+			echo "bench needs:$$missing. Install them first: sudo apt-get install $(PEERS)" >&2; exit 1; \
+		fi; \
+	fi
+	$(BIN)/python -m bench $(BENCH)
+
+soak: setup ## run the tests that take minutes
+	$(BIN)/pytest -m soak
+
+lock: setup ## resolve the dependencies anew and rewrite requirements/
+	$(LOCK) --upgrade --all-extras pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra server --constraint requirements/dev.txt pyproject.toml -o requirements/server.txt
+
+clean: ## remove .venv, caches and build output; data/ stays
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

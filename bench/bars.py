@@ -1,0 +1,27 @@
+"""What must hold, in one place. A bar is a promise about a ratio or a limit, never about a bare rate."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """`limit` is a floor, or with `ceiling` a ceiling."""
+
+    limit: float
+    unit: str
+    ceiling: bool = False
+
+    def holds(self, value: float) -> bool:
+        return value <= self.limit if self.ceiling else value >= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.ceiling else '≥'} {self.limit:g}{self.unit}"
+
+
+ENQUEUE = {1: Bar(1.0, "x"), 16: Bar(0.6, "x")}  # by depth of pipeline, against Redis with appendfsync always
+LIFE = Bar(2.0, "x")  # against beanstalkd -f0
+DEPTH = Bar(0.8, "x")  # the rate with a deep backlog against that with a shallow one
+JOB_BYTES = Bar(350, " B", ceiling=True)  # resident memory of a waiting job beyond its payload
+RESTART = Bar(10, " s", ceiling=True)  # from exec to a node that sees every job
+STALL = Bar(10, " ms", ceiling=True)  # 99th percentile of what the event loop keeps a caller waiting

@@ -1,0 +1,63 @@
+"""Enqueue with a sync before the reply: ADDJOB on Esker against LPUSH on Redis, by Redis's own load generator."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+from collections.abc import Iterator
+
+from bench import bars
+from bench.figures import Latency, Run
+from bench.peers import Bench, Peer, PeerFailed, program
+from bench.report import Row, compared
+from bench.talk import PAYLOAD_BYTES
+
+CASES = ((50, 1), (200, 1), (50, 16), (200, 16))  # connections, depth of pipeline
+REQUESTS = {1: 150_000, 16: 1_000_000}  # by depth of pipeline: two to five seconds each
+REQUESTS_QUICK = {1: 50_000, 16: 300_000}
+SECONDS_MAX = 180
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    requests = REQUESTS_QUICK if bench.quick else REQUESTS
+    for connections, pipeline in CASES:
+        esker_runs, redis_runs = [], []
+        for _ in range(bench.rounds):
+            with bench.redis() as redis:
+                redis_runs.append(benchmark(redis, connections, pipeline, requests[pipeline], "LPUSH", "q"))
+            with bench.esker() as esker:
+                run = benchmark(esker, connections, pipeline, requests[pipeline], "ADDJOB", "q", after=("0",))
+                esker_runs.append(run)
+        yield compared(
+            "enqueue",
+            f"{connections} connections, P{pipeline}",
+            "Redis",
+            esker_runs,
+            redis_runs,
+            bars.ENQUEUE[pipeline],
+        )
+
+
+def benchmark(
+    peer: Peer, connections: int, pipeline: int, requests: int, *before: str, after: tuple[str, ...] = ()
+) -> Run:
+    """One run of redis-benchmark with the words before and after the payload."""
+    command = [
+        program("redis-benchmark"), "-h", "127.0.0.1", "-p", str(peer.port), "-c", str(connections),
+        "-P", str(pipeline), "-n", str(requests), "--csv", *before, "x" * PAYLOAD_BYTES, *after,
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
+    except subprocess.SubprocessError as failure:
+        raise PeerFailed(f"redis-benchmark against {peer.name}: {failure}; it printed: {peer.said()}") from failure
+    rows = [row for row in csv.reader(done.stdout.splitlines()) if len(row) > 1]
+    if len(rows) < 2 or "Error" in done.stdout:
+        raise PeerFailed(
+            f"redis-benchmark against {peer.name} gave no figures: {done.stdout[-500:]}{done.stderr[-500:]}"
+        )
+    return _parsed(dict(zip(rows[0], rows[-1], strict=True)), requests)
+
+
+def _parsed(fields: dict[str, str], requests: int) -> Run:
+    percentiles = [float(fields[f"{name}_latency_ms"]) for name in ("p50", "p95", "p99", "max")]
+    return Run(requests, requests / float(fields["rps"]), Latency(*percentiles))

@@ -1,0 +1,177 @@
+"""The one table of a run, and its forms: terminal, JSON, Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench.bars import Bar
+from bench.figures import Latency, Run, cpu, median_latency, median_rate
+from bench.machine import Machine
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One promise and what was seen. `value` is what the bar judges; without a bar the row only informs."""
+
+    measure: str
+    case: str
+    value: float
+    unit: str
+    bar: Bar | None = None
+    esker: str = ""
+    against: str = ""
+    esker_latency: Latency | None = None
+    against_latency: Latency | None = None
+    spread: tuple[float, float] | None = None  # the lowest and highest ratio of a single round
+    note: str = ""
+    void: bool = False  # what the bar is about did not happen in this run, so the figure proves nothing
+
+    @property
+    def verdict(self) -> str:
+        if self.bar is None:
+            return ""
+        if self.void:
+            return "VOID"
+        return "pass" if self.bar.holds(self.value) else "MISS"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    date: str
+    quick: bool
+    attached: bool
+    rounds: int
+    seconds: float
+    machine: Machine
+    rows: Sequence[Row]
+    skipped: Sequence[str]  # measures that do not fit the way this run was asked for
+    failed: Sequence[str]  # measures that broke off
+
+
+def compared(measure: str, case: str, against: str, esker: Sequence[Run], other: Sequence[Run], bar: Bar | None) -> Row:
+    """Rounds of Esker against as many rounds of something else, as a ratio of median rates."""
+    ratios = [one.rate / two.rate for one, two in zip(esker, other, strict=True)]
+    client = cpu([*esker, *other])
+    return Row(
+        measure=measure,
+        case=case,
+        value=median_rate(esker) / median_rate(other),
+        unit="x",
+        bar=bar,
+        esker=f"{median_rate(esker):,.0f}/s",
+        against=f"{against} {median_rate(other):,.0f}/s",
+        esker_latency=median_latency(esker),
+        against_latency=median_latency(other),
+        spread=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
+        note="" if client is None else f"client at most {client:.0%} of a core",
+    )
+
+
+METHOD = """\
+* Every measure alternates Esker and its peer, one after the other, in {rounds} round(s); a figure is the median of the
+  rounds, a ratio is the ratio of medians, and "rounds" gives the lowest and highest ratio of a single round.
+* Payloads are 200 bytes. Every peer runs on loopback with its data on one file system, starts afresh for each run, and
+  syncs every write before its reply: Redis with `appendonly yes`, `appendfsync always`, no snapshots, no rewriting;
+  beanstalkd with `-f0`; Esker with its default class `fsync`.
+* enqueue: `redis-benchmark`, LPUSH on Redis, ADDJOB on Esker, the same options otherwise. P is the depth of pipelining.
+* life: enqueue, lease, ack of a job, as three round trips on one connection; 50 connections share one queue. The client
+  is one Python process with epoll and plain sockets, the same loop for both peers; "client" is its share of a core.
+  beanstalkd syncs twice in a life, put and delete, and for each connection alone; it has no group commit, which is most
+  of the ratio.
+* backlog: nodes with different numbers of waiting jobs of random priorities 0-99 stand side by side; the measure goes
+  round them in small slices of enqueueing and of lease + ack, 50 connections each, so that depths hardly move.
+  Memory is the resident set after filling and coming to rest, minus that of the empty node, divided by the jobs; the
+  payload's 200 bytes are subtracted whether or not the node keeps payloads in memory. The undiminished
+  figure stands beside it.
+* restart: from exec to the first QLEN that counts every job, after SIGTERM and after SIGKILL; before the SIGKILL
+  more jobs are added, which no orderly stop has checkpointed.
+* stall: while 50 connections enqueue, an otherwise idle connection sends PING every 5 ms. A PING that was due while
+  one was awaited counts with what remained of that wait. Its p99 includes the machine's own scheduling, the load
+  generator's share of it too; the node's own meter (INFO) does not.
+"""
+
+
+def show(report: Report, console: Console) -> None:
+    table = Table(title="Esker beside its peers" + (" (quick: indicative only)" if report.quick else ""))
+    for heading in HEADINGS:
+        table.add_column(heading)
+    for row in report.rows:
+        style = {"pass": "green", "MISS": "bold red", "VOID": "yellow"}.get(row.verdict)
+        table.add_row(*_cells(row), style=style)
+    console.print(table)
+    for reason in (*report.skipped, *report.failed):
+        console.print(f"not run: {reason}")
+    machine = report.machine
+    sync = machine.sync
+    console.print(
+        f"{machine.cores} cores, {machine.file_system}, a sync takes {sync.p50} ms (p99 {sync.p99} ms); "
+        f"{report.rounds} round(s), {report.seconds:.0f} s"
+    )
+
+
+def save(report: Report, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "latest.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    (folder / "README.md").write_text(markdown(report), encoding="utf-8")
+
+
+def markdown(report: Report) -> str:
+    machine, sync = report.machine, report.machine.sync
+    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
+    lines = [
+        "# Benchmark results",
+        "",
+        "Written by `make bench`; the same figures, with latencies, are in `latest.json`.",
+        "",
+        f"{report.date}, {report.rounds} round(s), {report.seconds / 60:.0f} minutes"
+        + (", a quick run: indicative only" if report.quick else "")
+        + (", against a node that was already running" if report.attached else "")
+        + ".",
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|" + "---|" * len(HEADINGS),
+        *("| " + " | ".join(_cells(row)) + " |" for row in report.rows),
+        *("", *(f"Not run: {reason}" for reason in (*report.skipped, *report.failed))),
+        "",
+        "## Machine",
+        "",
+        f"{machine.cores} cores ({machine.processor}), {machine.memory_gib} GiB, Linux {machine.kernel}.",
+        f"Data on {machine.file_system}. Python {machine.python}; {versions}.",
+        f"One 4 KiB append with fdatasync: p50 {sync.p50} ms, p95 {sync.p95} ms, p99 {sync.p99} ms.",
+        "",
+        "## Method",
+        "",
+        METHOD.format(rounds=report.rounds),
+    ]
+    return "\n".join(lines)
+
+
+HEADINGS = (
+    "measure",
+    "case",
+    "Esker",
+    "against",
+    "result",
+    "bar",
+    "",
+    "Esker p50/p95/p99 ms",
+    "against p50/p95/p99 ms",
+    "note",
+)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    spread = "" if row.spread is None else f"rounds {row.spread[0]:.2f}-{row.spread[1]:.2f}"
+    note = "; ".join(part for part in (spread, row.note) if part)
+    value = f"{row.value:.2f}" if row.value < 100 else f"{row.value:,.0f}"
+    return (
+        row.measure, row.case, row.esker, row.against, f"{value}{row.unit}", "" if row.bar is None else str(row.bar),
+        row.verdict, _latency(row.esker_latency), _latency(row.against_latency), note,
+    )  # fmt: skip
+
+
+def _latency(latency: Latency | None) -> str:
+    return "" if latency is None else f"{latency.p50:.2f} / {latency.p95:.2f} / {latency.p99:.2f}"

@@ -1,0 +1,200 @@
+"""Everything the engine can be asked. Commands are immutable, know no protocol, and carry no time of their own.
+
+Jobs are named by their message id (see ids.py). `tokens`, where a command takes them, are fencing tokens in the order
+of `ids`: with a token the caller must hold the live lease; without one (Disque's protocol has none) the id suffices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from esker.engine.config import Pause, TopicConfig
+
+
+class Details(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """What few jobs carry, kept apart so that the many do not pay for it. Immutable for the life of a job."""
+
+    delay_ms: int = 0
+    max_deliveries: int | None = None  # None: the topic's
+    tag: bytes = b""
+    node: bytes = b""
+    meta: tuple[tuple[bytes, bytes], ...] = ()
+    producer: bytes = b""  # idempotent producer: (producer, epoch, sequence)
+    epoch: int = 0
+    sequence: int = 0
+    key: bytes = b""  # idempotency key
+
+
+NO_DETAILS = Details()
+
+
+class NewJob(msgspec.Struct, frozen=True, gc=False):
+    payload: bytes
+    priority: int = 0
+    retry_ms: int | None = None  # how long a delivery may take; None: the topic's lease_ms; 0: at most once
+    ttl_ms: int | None = None  # None: the topic's; 0: never expires
+    details: Details | None = None
+    partition_key: bytes | None = None
+
+
+class Enqueue(msgspec.Struct, frozen=True, gc=False):
+    """Adds all jobs, or none. A missing topic is made with `config`, or, if that is None, with the default."""
+
+    topic: bytes
+    jobs: Sequence[NewJob]
+    max_len: int = 0  # refuse when this many jobs wait already; 0: no limit
+    config: TopicConfig | None = None
+    create: bool = True
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """Leases up to `count` ready jobs, best first."""
+
+    topic: bytes
+    count: int = 1
+    lease_ms: int | None = None  # None: the job's own retry time
+    holder: bytes = b""  # whoever holds it; all its leases can be released at once
+
+
+class Ack(msgspec.Struct, frozen=True, gc=False):
+    ids: Sequence[int]
+    tokens: Sequence[int] | None = None
+
+
+class Nack(msgspec.Struct, frozen=True, gc=False):
+    """Gives jobs back. `delay_ms` None: the topic's backoff decides."""
+
+    ids: Sequence[int]
+    tokens: Sequence[int] | None = None
+    delay_ms: int | None = None
+
+
+class Extend(msgspec.Struct, frozen=True, gc=False):
+    """Sets the deadline of live leases to now + lease_ms."""
+
+    ids: Sequence[int]
+    lease_ms: int
+    tokens: Sequence[int] | None = None
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """Gives back all that `holder` holds, at once: its connection is gone. Not counted as a nack."""
+
+    holder: bytes
+
+
+class Working(msgspec.Struct, frozen=True, gc=False):
+    """Disque's WORKING: still busy; the job comes back only after a whole retry time from now."""
+
+    id: int
+
+
+class Requeue(msgspec.Struct, frozen=True, gc=False):
+    """Disque's ENQUEUE: makes jobs ready that are not."""
+
+    ids: Sequence[int]
+
+
+class Withdraw(msgspec.Struct, frozen=True, gc=False):
+    """Disque's DEQUEUE: takes ready jobs out of the queue; they come back after their retry time."""
+
+    ids: Sequence[int]
+
+
+class Delete(msgspec.Struct, frozen=True, gc=False):
+    ids: Sequence[int]
+
+
+class Reprioritise(msgspec.Struct, frozen=True, gc=False):
+    ids: Sequence[int]
+    priority: int
+
+
+class Purge(msgspec.Struct, frozen=True, gc=False):
+    """Removes every job of the topic, whatever its state."""
+
+    topic: bytes
+
+
+class PauseTopic(msgspec.Struct, frozen=True, gc=False):
+    """Sets, or with `pause` None only reads, the pause state. Setting creates a missing queue, as Disque does."""
+
+    topic: bytes
+    pause: Pause | None
+
+
+class CreateTopic(msgspec.Struct, frozen=True, gc=False):
+    topic: bytes
+    config: TopicConfig
+
+
+class ConfigureTopic(msgspec.Struct, frozen=True, gc=False):
+    topic: bytes
+    config: TopicConfig
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, gc=False):
+    topic: bytes
+
+
+class DeleteAllTopics(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class ReplayDeadLetters(msgspec.Struct, frozen=True, gc=False):
+    """Sends dead letters back where they came from, with their old priority and seq, and a fresh count of deliveries.
+
+    `topic` is the dead-letter topic. `ids` None: the first `count` of it.
+    """
+
+    topic: bytes
+    ids: Sequence[int] | None = None
+    count: int = 1
+
+
+class Show(msgspec.Struct, frozen=True, gc=False):
+    id: int
+
+
+class Peek(msgspec.Struct, frozen=True, gc=False):
+    """Reads ready jobs without leasing them: in order of delivery, or with `newest` the latest arrivals first."""
+
+    topic: bytes
+    count: int = 1
+    newest: bool = False
+
+
+class Length(msgspec.Struct, frozen=True, gc=False):
+    topic: bytes
+
+
+class Stats(msgspec.Struct, frozen=True, gc=False):
+    topic: bytes
+
+
+class ScanTopics(msgspec.Struct, frozen=True, gc=False):
+    """A page of topics after `cursor` (0 starts; a cursor of 0 in the reply ends)."""
+
+    cursor: int = 0
+    count: int = 100
+
+
+class ScanJobs(msgspec.Struct, frozen=True, gc=False):
+    """A page of jobs after `cursor`, in no promised order. A job that lives through the whole scan is seen."""
+
+    cursor: int = 0
+    count: int = 100
+    topic: bytes | None = None
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time has passed: expire leases and jobs, ready the delayed, forget the idle. A bounded step."""
+
+
+Command = (
+    Enqueue | Lease | Ack | Nack | Extend | Release | Working | Requeue | Withdraw | Delete | Reprioritise | Purge
+    | PauseTopic | CreateTopic | ConfigureTopic | DeleteTopic | DeleteAllTopics | ReplayDeadLetters
+    | Show | Peek | Length | Stats | ScanTopics | ScanJobs | Tick
+)  # fmt: skip

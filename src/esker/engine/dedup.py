@@ -1,0 +1,63 @@
+"""Idempotent enqueue: what was added lately, so that a producer that tries again adds nothing twice.
+
+A job may carry an idempotency key, or (producer, epoch, sequence), or both. Each is remembered for the topic's window
+and at most `DEDUP_KEYS_MAX` at a time; a dict keeps them oldest first, so forgetting is from the front. Forgetting needs
+no event: an entry counts only while its window lasts, whether or not it is still here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from esker.engine import limits
+from esker.engine.commands import Details
+
+
+class Remembered(NamedTuple):
+    created_ms: int
+    seq: int
+
+
+def dedup_keys(details: Details) -> Iterator[bytes]:
+    if details.key:
+        yield b"k" + details.key
+    if details.producer:
+        yield b"p%d.%d." % (details.epoch, details.sequence) + details.producer
+
+
+class Dedup:
+    __slots__ = ("added", "dropped", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, Remembered] = {}
+        self.added: set[bytes] = set()  # since the last checkpoint
+        self.dropped: set[bytes] = set()
+
+    def find(self, key: bytes, since_ms: int) -> Remembered | None:
+        entry = self.entries.get(key)
+        return entry if entry is not None and entry.created_ms > since_ms else None
+
+    def remember(self, key: bytes, created_ms: int, seq: int) -> None:
+        self.entries.pop(key, None)  # so that it moves to the young end
+        self.entries[key] = Remembered(created_ms, seq)
+        self.added.add(key)
+        self.dropped.discard(key)
+        if len(self.entries) > limits.DEDUP_KEYS_MAX:
+            self._drop(next(iter(self.entries)))
+
+    def forget(self, since_ms: int, limit: int) -> None:
+        """Drops up to `limit` entries whose window is over."""
+        old = []
+        for key, entry in self.entries.items():
+            if entry.created_ms > since_ms or len(old) == limit:
+                break
+            old.append(key)
+        for key in old:
+            self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        del self.entries[key]
+        if key in self.added:
+            self.added.discard(key)
+        self.dropped.add(key)

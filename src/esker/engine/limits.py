@@ -1,0 +1,59 @@
+"""Every bound of the engine, with its unit and its reason. A default that users may change lives in `config.py`."""
+
+from __future__ import annotations
+
+MS = 1
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+YEAR_MS = 365 * DAY_MS
+
+# The parts of a message id (see ids.py) bound what they count.
+TOPIC_NUMBERS_MAX = (1 << 24) - 1
+PARTITIONS_MAX = 1 << 10
+SEQ_BITS = 46
+SEQ_MAX = (1 << SEQ_BITS) - 1
+
+PRIORITY_MIN = -(1 << 63)
+PRIORITY_MAX = (1 << 63) - 1
+
+# Any byte string may name a queue of the Redis front; 64 KiB keeps a journal frame and a scan reply sane.
+TOPIC_NAME_BYTES_MAX = 65_535
+
+TAG_BYTES_MAX = 256  # seeds/topics 1.2: keeps prefix matching cheap
+NODE_BYTES_MAX = 128  # a node id is an identifier, not data
+META_BYTES_MAX = 16 * 1024
+META_KEYS_MAX = 64
+
+# Redis's own limit of one argument, and so the largest job its front can carry.
+PAYLOAD_BYTES_MAX = 512 * 1024 * 1024
+
+ENQUEUE_JOBS_MAX = 10_000  # jobs in one command: bounds one turn of the loop and one journal frame
+LEASE_JOBS_MAX = 10_000  # jobs leased by one command
+SCAN_STEP_MAX = 10_000  # entries looked at by one scan call
+
+LEASE_MS_MAX = 12 * HOUR_MS
+DELAY_MS_MAX = 10 * YEAR_MS
+TTL_MS_MAX = 10 * YEAR_MS
+
+# Timers handled in one turn: at about 2 us each, a turn stays well under 10 ms; the rest waits for the next turn.
+TIMERS_PER_TURN = 1000
+
+# Sequences promised on disk ahead of their use, so that a class that may lose its tail never reuses one.
+SEQ_RESERVE = 65_536
+
+# At-most-once jobs already delivered, kept so that a late ACKJOB or SHOW finds them; the oldest leave first.
+SPENT_JOBS_MAX = 10_000
+
+# Remembered idempotency keys of one partition; the oldest are forgotten first.
+DEDUP_KEYS_MAX = 1_000_000
+DEDUP_KEY_BYTES_MAX = 1024
+
+# Estimated memory of one waiting job beyond its payload, for the memory limit (bench/ measures the true figure).
+JOB_MEMORY_BYTES = 350
+
+# A queue that was made without a config and stays empty leaves after this long (Disque: 300 s, sooner when full).
+IDLE_TOPIC_MS = 300 * SECOND_MS
+IDLE_TOPIC_MS_PRESSED = 10 * SECOND_MS
+IDLE_TOPIC_MS_FULL = 2 * SECOND_MS

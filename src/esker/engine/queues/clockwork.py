@@ -1,0 +1,105 @@
+"""What happens because time passes: leases end, delays end, jobs expire, idle queues leave.
+
+All in bounded steps: what one turn cannot do is due again at once.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+from typing import TYPE_CHECKING
+
+from esker.engine import commands, events, limits
+from esker.engine.config import Pause
+from esker.engine.queues import consume, pressure
+from esker.engine.queues.job import Job, JobState
+from esker.engine.queues.partition import QueuePartition
+from esker.engine.replies import Reply
+
+if TYPE_CHECKING:
+    from esker.engine.machine import Machine
+
+_DELAYED, _LEASED, _WITHDRAWN = int(JobState.DELAYED), int(JobState.LEASED), int(JobState.WITHDRAWN)
+
+
+def tick(machine: Machine, command: commands.Tick, now: int) -> Reply:
+    left = limits.TIMERS_PER_TURN
+    wakes = machine.wakes
+    while wakes and wakes[0][0] <= now and left > 0:
+        when, number, index = heappop(wakes)
+        topic = machine.topics.get(number)
+        if topic is not None and topic.partitions[index].wake_ms == when:
+            left -= run_timers(machine, topic.partitions[index], now, left)
+    _sweep_idle(machine, now)
+    _bury(machine)
+    return None
+
+
+def next_wake_ms(machine: Machine) -> int | None:
+    """When `tick` has something to do next; None: nothing is due at all."""
+    return machine.wakes[0][0] if machine.wakes else None
+
+
+def run_timers(machine: Machine, partition: QueuePartition, now: int, limit: int) -> int:
+    """Handles what is due in one partition, and sets its next wake. Returns how much was done, at least 1."""
+    done = 1
+    for seq in partition.timers.take(now, limit):
+        job = partition.jobs.get(seq)
+        if job is not None and job.due_ms and job.due_ms <= now:
+            _come_due(machine, partition, job, now)
+            done += 1
+    for seq in partition.expiry.take(now, max(0, limit - done)):
+        job = partition.jobs.get(seq)
+        if job is not None and job.expires_ms and job.expires_ms <= now:
+            expire(machine, partition, job, now)
+            done += 1
+    partition.sleep()
+    return done
+
+
+def expire(machine: Machine, partition: QueuePartition, job: Job, now: int) -> None:
+    event = events.JobRemoved(partition.topic.number, partition.index, job.seq, now, events.RemoveReason.EXPIRED)
+    machine.record(partition, event, sync=False)
+
+
+def _come_due(machine: Machine, partition: QueuePartition, job: Job, now: int) -> None:
+    topic = partition.topic
+    if job.state == _DELAYED:
+        partition.promote(job)
+        machine.woken.add(topic.name)
+    elif topic.pause & Pause.IN and job.retry_ms:
+        # A queue that takes no jobs takes none back either; as Disque does, ask again a retry time later.
+        event = events.JobWithdrawn(topic.number, partition.index, job.seq, now, now + job.retry_ms)
+        machine.record(partition, event, sync=False)
+    elif job.state == _LEASED:
+        delay = consume.retry_delay_ms(machine, partition, job)
+        consume.give_back(machine, partition, job, now, delay, events.ReturnReason.LEASE_EXPIRED, sync=False)
+    elif job.state == _WITHDRAWN:
+        consume.give_back(machine, partition, job, now, 0, events.ReturnReason.RESUMED, sync=False)
+
+
+def _sweep_idle(machine: Machine, now: int) -> None:
+    """Looks at a few topics each time, so that a shard of 100,000 topics never walks them all in one turn."""
+    if not machine.sweep:
+        machine.sweep = list(machine.topics)
+    for _ in range(min(len(machine.sweep), 100)):
+        topic = machine.topics.get(machine.sweep.pop())
+        if topic is None:
+            continue
+        for partition in topic.partitions:
+            if partition.dedup.entries:
+                partition.dedup.forget(now - topic.config.idempotency_window_ms, limits.TIMERS_PER_TURN)
+        if pressure.is_idle(machine, topic, now):
+            machine.record_shared(events.TopicDeleted(topic.number, now))
+
+
+def _bury(machine: Machine) -> None:
+    """Frees the memory of purged queues a little at a time: a million jobs at once would stall the loop."""
+    graveyard = machine.graveyard
+    left = 4 * limits.TIMERS_PER_TURN
+    while graveyard and left > 0:
+        jobs = graveyard[-1]
+        while jobs and left > 0:
+            jobs.popitem()
+            left -= 1
+        if not jobs:
+            graveyard.pop()

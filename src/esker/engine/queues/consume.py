@@ -1,0 +1,210 @@
+"""Leasing jobs and settling leases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from esker.engine import commands, events, limits
+from esker.engine.config import Pause
+from esker.engine.ids import message_id
+from esker.engine.limits import SEQ_MAX
+from esker.engine.queues import clockwork, deadletters, pressure
+from esker.engine.queues.backoff import backoff_ms
+from esker.engine.queues.job import Job, JobState
+from esker.engine.queues.partition import QueuePartition
+from esker.engine.replies import Delivery, Done, Extended, Leased, Reply, StillWorking
+from esker.engine.topic import Topic
+from esker.errors import Code, Refusal
+
+if TYPE_CHECKING:
+    from esker.engine.machine import Machine
+
+_READY, _DELAYED, _LEASED, _WITHDRAWN, _SPENT = (int(state) for state in JobState)
+
+
+def lease(machine: Machine, command: commands.Lease, now: int) -> Reply:
+    topic = machine.names.get(command.topic)
+    if topic is None or topic.pause & Pause.OUT:
+        return Leased(())
+    if not topic.is_queue:
+        return Refusal(Code.NOT_A_QUEUE, f"topic {command.topic!r} is a {topic.config.type}, not a queue")
+    count = min(command.count, limits.LEASE_JOBS_MAX)
+    if topic.config.max_in_flight:
+        count = min(count, topic.config.max_in_flight - topic.count(_LEASED))
+    for partition in topic.partitions:
+        if partition.wake_ms and partition.wake_ms <= now:  # what is due by now counts by now
+            clockwork.run_timers(machine, partition, now, limits.TIMERS_PER_TURN)
+    deliveries: list[Delivery] = []
+    while len(deliveries) < count:
+        found = _next_job(topic)
+        if found is None:
+            break
+        partition, job = found
+        if job.expires_ms and job.expires_ms <= now:
+            clockwork.expire(machine, partition, job, now)
+        elif deadletters.is_due(topic, job):
+            deadletters.bury(machine, partition, job, now)
+        else:
+            deliveries.append(_deliver(machine, partition, job, command, now))
+    return Leased(deliveries)
+
+
+def _next_job(topic: Topic) -> tuple[QueuePartition, Job] | None:
+    """The best ready job of all partitions. Exact: every partition's best is at hand."""
+    best = None
+    best_partition = topic.partitions[0]
+    for partition in topic.partitions:
+        key = partition.first_ready()
+        if key is not None and (best is None or key < best):
+            best, best_partition = key, partition
+    return None if best is None else (best_partition, best_partition.jobs[best & SEQ_MAX])
+
+
+def _deliver(
+    machine: Machine, partition: QueuePartition, job: Job, command: commands.Lease, now: int
+) -> Delivery:
+    topic = partition.topic
+    config = topic.config
+    at_most_once = job.retry_ms == 0
+    token = machine.dice.getrandbits(63) or 1
+    lease_ms = job.retry_ms if command.lease_ms is None else command.lease_ms
+    deadline_ms = 0 if at_most_once else now + max(1, min(lease_ms, config.max_lease_ms))
+    attempts = job.attempts + 1
+    payload = machine.payload(partition, job)
+    machine.record(
+        partition,
+        events.JobLeased(
+            topic.number, partition.index, job.seq, now, token, deadline_ms, attempts, command.holder
+        ),
+        # A lost lease heals itself (the job is delivered again), but at most once must hold across a crash.
+        sync=at_most_once or config.leases_durable,
+    )
+    if at_most_once and len(partition.spent) > limits.SPENT_JOBS_MAX:
+        pressure.evict_spent(machine, partition, now, keep=limits.SPENT_JOBS_MAX, limit=limits.TIMERS_PER_TURN)
+    return Delivery(
+        topic.name, message_id(job.created_ms, topic.number, partition.index, job.seq), payload, job.priority, token,
+        deadline_ms, attempts, job.nacks, job.requeues, job.retry_ms,
+        job.expires_ms - job.created_ms if job.expires_ms else 0, job.details,
+    )  # fmt: skip
+
+
+def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
+    def settle(partition: QueuePartition, job: Job) -> bool:
+        machine.record(partition, events.JobAcked(partition.topic.number, partition.index, job.seq, now))
+        return True
+
+    return _settle(machine, command.ids, command.tokens, now, settle)
+
+
+def nack(machine: Machine, command: commands.Nack, now: int) -> Reply:
+    def settle(partition: QueuePartition, job: Job) -> bool:
+        if job.state == _READY or job.state == _SPENT or job.retry_ms == 0:
+            return False
+        delay = retry_delay_ms(machine, partition, job) if command.delay_ms is None else command.delay_ms
+        give_back(machine, partition, job, now, delay, events.ReturnReason.NACKED)
+        return True
+
+    return _settle(machine, command.ids, command.tokens, now, settle)
+
+
+def extend(machine: Machine, command: commands.Extend, now: int) -> Reply:
+    deadlines: dict[int, int] = {}
+
+    def settle(partition: QueuePartition, job: Job) -> bool:
+        if job.state != _LEASED or job.due_ms <= now:
+            return False
+        topic = partition.topic
+        deadline_ms = now + max(1, min(command.lease_ms, topic.config.max_lease_ms))
+        machine.record(partition, events.LeaseExtended(topic.number, partition.index, job.seq, now, deadline_ms))
+        deadlines[message_id(job.created_ms, topic.number, partition.index, job.seq)] = deadline_ms
+        return True
+
+    done = _settle(machine, command.ids, command.tokens, now, settle)
+    return Extended(deadlines, done.missed)
+
+
+def release(machine: Machine, command: commands.Release, now: int) -> Reply:
+    count = 0
+    for topic in machine.topics.values():
+        for partition in topic.partitions:
+            for job in partition.held_by(command.holder):
+                give_back(machine, partition, job, now, 0, events.ReturnReason.RELEASED)
+                count += 1
+    return Done(count)
+
+
+def working(machine: Machine, command: commands.Working, now: int) -> Reply:
+    found = machine.find(command.id)
+    if found is None:
+        return Refusal(Code.JOB_NOT_FOUND, "job not known in the context of this node")
+    partition, job = found
+    if job.expires_ms and now > job.created_ms + (job.expires_ms - job.created_ms) // 2:
+        return Refusal(Code.TOO_LATE, "half of the job's TTL has elapsed; it can no longer be postponed")
+    due_ms = now + job.retry_ms
+    number, index = partition.topic.number, partition.index
+    if job.state == _LEASED:
+        machine.record(partition, events.LeaseExtended(number, index, job.seq, now, due_ms))
+    elif job.state != _SPENT:
+        machine.record(
+            partition, events.JobWithdrawn(number, index, job.seq, now, due_ms if job.retry_ms else 0)
+        )
+    return StillWorking(job.retry_ms)
+
+
+def give_back(
+    machine: Machine,
+    partition: QueuePartition,
+    job: Job,
+    now: int,
+    delay_ms: int,
+    reason: events.ReturnReason,
+    sync: bool = True,
+) -> None:
+    """Returns a job to the queue with its counters brought up to date, and wakes whoever waits."""
+    nacked = reason == events.ReturnReason.NACKED
+    again = not nacked and reason != events.ReturnReason.RELEASED and not _never_queued(job)
+    due_ms = now + min(delay_ms, limits.DELAY_MS_MAX) if delay_ms > 0 else 0
+    topic = partition.topic
+    machine.record(
+        partition,
+        events.JobReturned(
+            topic.number, partition.index, job.seq, now, due_ms, job.nacks + nacked, job.requeues + again, reason
+        ),
+        sync=sync,
+    )
+    if not due_ms:
+        machine.woken.add(topic.name)
+
+
+def retry_delay_ms(machine: Machine, partition: QueuePartition, job: Job) -> int:
+    policy = partition.topic.config.backoff
+    return backoff_ms(policy, max(1, job.attempts), machine.dice.random()) if policy.base_ms else 0
+
+
+def _never_queued(job: Job) -> bool:
+    return job.state == _DELAYED and job.attempts == 0 and job.nacks == 0 and job.requeues == 0
+
+
+def _settle(
+    machine: Machine,
+    ids: Sequence[int],
+    tokens: Sequence[int] | None,
+    now: int,
+    settle: Callable[[QueuePartition, Job], bool],
+) -> Done:
+    """Calls `settle` for each job that exists and whose token, where one is given, is that of the live lease."""
+    count = 0
+    missed: list[int] = []
+    for position, job_id in enumerate(ids):
+        found = machine.find(job_id)
+        if found is not None:
+            partition, job = found
+            fenced = tokens is not None and (
+                job.state != _LEASED or job.token != tokens[position] or job.due_ms <= now
+            )
+            if not fenced and settle(partition, job):
+                count += 1
+                continue
+        missed.append(job_id)
+    return Done(count, missed)

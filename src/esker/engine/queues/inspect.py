@@ -1,0 +1,139 @@
+"""Looking without touching: jobs, queues, and scans that survive change between their pages."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from esker.engine import commands, limits
+from esker.engine.ids import message_id
+from esker.engine.limits import SEQ_BITS, SEQ_MAX
+from esker.engine.queues.job import Job, JobState
+from esker.engine.queues.partition import Counters, QueuePartition
+from esker.engine.replies import Count, Jobs, JobView, Reply, Topics, TopicView
+from esker.engine.topic import Topic
+from esker.errors import Code, Refusal
+
+if TYPE_CHECKING:
+    from esker.engine.machine import Machine
+
+_READY = int(JobState.READY)
+
+
+def job_view(machine: Machine, partition: QueuePartition, job: Job) -> JobView:
+    topic = partition.topic
+    return JobView(
+        topic.name, message_id(job.created_ms, topic.number, partition.index, job.seq), JobState(job.state),
+        machine.payload(partition, job), job.priority, job.created_ms, job.expires_ms, job.retry_ms, job.due_ms,
+        job.attempts, job.nacks, job.requeues, partition.holders.get(job.seq, b""), job.details,
+    )  # fmt: skip
+
+
+def topic_view(topic: Topic) -> TopicView:
+    counters = [partition.counters for partition in topic.partitions]
+
+    def total(field: str) -> int:
+        return sum(int(getattr(counter, field)) for counter in counters)
+
+    return TopicView(
+        topic.name, topic.number, topic.config, topic.pause, topic.created_ms, topic.active_ms,
+        *(topic.count(state) for state in JobState),
+        *(total(field) for field in Counters.__struct_fields__),
+        sum(partition.bytes for partition in topic.partitions),
+    )  # fmt: skip
+
+
+def show(machine: Machine, command: commands.Show, now: int) -> Reply:
+    found = machine.find(command.id)
+    if found is None:
+        return Refusal(Code.JOB_NOT_FOUND, "no such job")
+    return Jobs([job_view(machine, *found)])
+
+
+def peek(machine: Machine, command: commands.Peek, now: int) -> Reply:
+    topic = machine.names.get(command.topic)
+    if topic is None:
+        return Jobs(())
+    count = min(command.count, limits.SCAN_STEP_MAX)
+    if command.newest:
+        found = [
+            (job.seq, partition, job)
+            for partition in topic.partitions
+            for job in islice((job for job in reversed(partition.jobs.values()) if job.state == _READY), count)
+        ]
+        found.sort(key=lambda entry: -entry[2].created_ms)
+    else:
+        found = [
+            (key, partition, partition.jobs[key & SEQ_MAX])
+            for partition in topic.partitions
+            for key in islice(partition.ready.in_order(), count)
+        ]
+        found.sort(key=lambda entry: entry[0])
+    return Jobs([job_view(machine, partition, job) for _, partition, job in found[:count]])
+
+
+def length(machine: Machine, command: commands.Length, now: int) -> Reply:
+    topic = machine.names.get(command.topic)
+    return Count(0 if topic is None else topic.count(_READY))
+
+
+def stats(machine: Machine, command: commands.Stats, now: int) -> Reply:
+    topic = machine.names.get(command.topic)
+    if topic is None:
+        return Refusal(Code.TOPIC_NOT_FOUND, f"no topic {command.topic!r}")
+    return topic_view(topic)
+
+
+def scan_topics(machine: Machine, command: commands.ScanTopics, now: int) -> Reply:
+    """Topics are numbered in order of creation, so the cursor is the last number seen."""
+    numbers = list(machine.topics)
+    start = bisect_right(numbers, command.cursor)
+    page = numbers[start : start + min(command.count, limits.SCAN_STEP_MAX)]
+    more = start + len(page) < len(numbers)
+    return Topics([topic_view(machine.topics[number]) for number in page], page[-1] if more else 0)
+
+
+def scan_jobs(machine: Machine, command: commands.ScanJobs, now: int) -> Reply:
+    """The cursor is the place of the last job looked at: topic number, partition, seq."""
+    count = min(command.count, limits.SCAN_STEP_MAX)
+    page: list[JobView] = []
+    cursor = 0
+    for partition, job in _jobs_after(machine, command):
+        if len(page) == count:
+            return Jobs(page, cursor)
+        page.append(job_view(machine, partition, job))
+        cursor = _cursor(partition, job.seq)
+    return Jobs(page, 0)
+
+
+def _cursor(partition: QueuePartition, seq: int) -> int:
+    return (partition.topic.number << 10 | partition.index) << SEQ_BITS | seq
+
+
+def _jobs_after(machine: Machine, command: commands.ScanJobs) -> Iterator[tuple[QueuePartition, Job]]:
+    if command.topic is not None:
+        topic = machine.names.get(command.topic)
+        topics = [] if topic is None else [topic]
+    else:
+        topics = list(machine.topics.values())
+    for topic in topics:
+        for partition in topic.partitions:
+            if _cursor(partition, SEQ_MAX) > command.cursor and partition.jobs:
+                after = command.cursor & SEQ_MAX if _cursor(partition, 0) <= command.cursor else 0
+                for seq in _seqs_after(partition, after):
+                    job = partition.jobs.get(seq)
+                    if job is not None:
+                        yield partition, job
+
+
+def _seqs_after(partition: QueuePartition, after: int) -> Iterator[int]:
+    """Walks the seqs where they lie close together, and sorts them (they nearly are) where they are few and far."""
+    jobs = partition.jobs
+    first = max(after + 1, min(next(iter(jobs)), after + 1) if after else 1)
+    if partition.next_seq - first <= 4 * len(jobs):
+        yield from range(first, partition.next_seq)
+    else:
+        seqs = sorted(jobs)
+        yield from seqs[bisect_right(seqs, after) :]

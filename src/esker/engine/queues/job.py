@@ -1,0 +1,56 @@
+"""A job in memory: one slotted struct, kept small because millions of them wait."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from esker.engine.commands import Details
+
+
+class JobState(IntEnum):
+    """Where a job is; `lifecycle.py` holds the table of moves."""
+
+    READY = 0
+    DELAYED = 1  # waits for its delay or backoff to pass; being due makes it ready, which is no event
+    LEASED = 2
+    WITHDRAWN = 3  # out of the queue without a lease; comes back when due
+    SPENT = 4  # at-most-once and delivered; never comes back
+
+
+class Job(msgspec.Struct, gc=False, array_like=True):
+    """All of a job but its topic and partition.
+
+    The stored form is an array of the fields before `payload`; `payload` is None while it is in the store only.
+    """
+
+    seq: int
+    created_ms: int
+    priority: int
+    retry_ms: int
+    expires_ms: int  # 0: never
+    state: int
+    due_ms: int  # end of the lease, the delay or the withdrawal; 0: nothing is due
+    token: int
+    attempts: int
+    nacks: int
+    requeues: int
+    size: int  # bytes of the payload
+    details: Details | None
+    payload: bytes | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Job).decode
+
+
+def encode_job(job: Job) -> bytes:
+    return _encode((
+        job.seq, job.created_ms, job.priority, job.retry_ms, job.expires_ms, job.state, job.due_ms, job.token,
+        job.attempts, job.nacks, job.requeues, job.size, job.details,
+    ))  # fmt: skip
+
+
+def decode_job(stored: bytes) -> Job:
+    return _decode(stored)

@@ -1,0 +1,364 @@
+"""One partition of a queue: its jobs, and the indexes that find the next one.
+
+`jobs` is the truth; the ready heap, the deadlines and the counts are derived from it and from nothing else. Every change
+is an event, and `EVOLVE` is the only way to make one. An event states outcomes, so folding it twice, or onto a job that
+is already further on, or onto one that is gone, is harmless: recovery from a checkpoint that was taken while the shard
+went on needs exactly that.
+
+What a checkpoint must write is kept here as well: `dirty` holds the seqs whose stored form is out of date. A job that
+comes and goes between two checkpoints leaves no trace in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappush
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from esker.engine import events, limits
+from esker.engine.dedup import Dedup, dedup_keys
+from esker.engine.queues.deadlines import Deadlines
+from esker.engine.queues.job import Job, JobState
+from esker.engine.queues.ready import SIGN, ReadyHeap, ready_key
+
+if TYPE_CHECKING:
+    from esker.engine.topic import Topic
+
+_READY, _DELAYED, _LEASED, _WITHDRAWN, _SPENT = (int(state) for state in JobState)
+_TIMER_SHIFT = 0  # leases and delays end to the millisecond
+_EXPIRY_SHIFT = 10  # expired jobs leave within about a second, and are never delivered meanwhile
+
+
+class Totals(msgspec.Struct):
+    """Sums over all partitions of a shard, for the memory limit."""
+
+    jobs: int = 0
+    hot_bytes: int = 0  # payloads in memory
+    unsaved_bytes: int = 0  # payloads that no checkpoint has begun to save: asks for the next one
+
+
+class Counters(msgspec.Struct, array_like=True):
+    """What happened to a partition since it was made."""
+
+    jobs_in: int = 0
+    jobs_out: int = 0
+    acked: int = 0
+    nacked: int = 0
+    lease_timeouts: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+
+
+class QueuePartition:
+    __slots__ = (
+        "active_ms", "bytes", "ceiling", "counters", "counts", "dedup", "dirty", "expiry", "held", "holders",
+        "hot_bytes", "index", "jobs", "next_seq", "purged_below", "ready", "restored", "sign", "spent", "stored_below",
+        "timers", "topic", "totals", "wake_ms", "wakes",
+    )  # fmt: skip
+
+    def __init__(self, topic: Topic, index: int, totals: Totals, wakes: list[tuple[int, int, int]]) -> None:
+        self.topic = topic
+        self.index = index
+        self.totals = totals
+        self.wakes = wakes  # the shard's heap of (when, topic, partition)
+        self.wake_ms = 0  # the earliest entry there that is ours; 0: none
+        self.sign = SIGN[topic.config.mode]
+        self.next_seq = 1
+        self.ceiling = 1  # seqs below are promised on disk (classes below fsync only)
+        self.counters = Counters()
+        self.active_ms = topic.created_ms
+        self.dedup = Dedup()
+        self.dirty: set[int] = set()
+        self.stored_below = 1  # jobs from here on were never written to the store
+        self.restored: set[int] = set()  # jobs that came back under an old seq since the last checkpoint
+        self.purged_below = 0  # a range to remove from the store at the next checkpoint
+        self._clear()
+
+    def _clear(self) -> None:
+        self.jobs: dict[int, Job] = {}
+        self.counts = [0] * len(JobState)
+        self.bytes = 0
+        self.hot_bytes = 0
+        self.ready = ReadyHeap(self._ready_key)
+        self.timers = Deadlines(_TIMER_SHIFT, self._due_of)
+        self.expiry = Deadlines(_EXPIRY_SHIFT, self._expiry_of)
+        self.holders: dict[int, bytes] = {}  # of leased jobs, where the holder gave its name
+        self.held: dict[bytes, set[int]] = {}  # the same, the other way round
+        self.spent: deque[int] = deque()
+
+    # -- the truth that the indexes ask for
+
+    def _ready_key(self, seq: int) -> int | None:
+        job = self.jobs.get(seq)
+        if job is None or job.state != _READY:
+            return None
+        return ready_key(self.sign, job.priority, seq)
+
+    def _due_of(self, seq: int) -> int:
+        job = self.jobs.get(seq)
+        return 0 if job is None else job.due_ms
+
+    def _expiry_of(self, seq: int) -> int:
+        job = self.jobs.get(seq)
+        return 0 if job is None else job.expires_ms
+
+    # -- reading
+
+    def first_ready(self) -> int | None:
+        """The key of the job to deliver next."""
+        return self.ready.first()
+
+    def held_by(self, holder: bytes) -> list[Job]:
+        jobs = (self.jobs.get(seq) for seq in sorted(self.held.get(holder, ())))
+        return [job for job in jobs if job is not None and job.state == _LEASED]
+
+    # -- changing
+
+    def enqueued(self, event: events.Enqueued) -> None:
+        details = event.details
+        job = Job(
+            event.seq, event.ts, event.priority, event.retry_ms, event.expires_ms, _DELAYED if event.due_ms else _READY,
+            event.due_ms, 0, 0, 0, 0, len(event.payload), details, event.payload,
+        )  # fmt: skip
+        self._insert(job)
+        self.counters.jobs_in += 1
+        self.active_ms = event.ts
+        if details is not None and (details.key or details.producer):
+            for key in dedup_keys(details):
+                self.dedup.remember(key, event.ts, event.seq)
+
+    def replayed(self, event: events.JobReplayed) -> None:
+        self._insert(Job(
+            event.seq, event.created_ms, event.priority, event.retry_ms, event.expires_ms, _READY, 0, 0, 0, 0, 0,
+            len(event.payload), event.details, event.payload,
+        ))  # fmt: skip
+        self.restored.add(event.seq)
+        self.active_ms = event.ts
+
+    def leased(self, event: events.JobLeased) -> None:
+        job = self.jobs.get(event.seq)
+        if job is None:
+            return
+        if job.state == _READY:
+            self.ready.drop_first(ready_key(self.sign, job.priority, job.seq))
+        job.token = event.token
+        job.attempts = event.attempts
+        self.counters.jobs_out += 1
+        self.active_ms = event.ts
+        if job.retry_ms == 0:
+            self._move(job, _SPENT, 0)
+            self.spent.append(job.seq)
+        else:
+            self._move(job, _LEASED, event.deadline_ms)
+            if event.holder:
+                self.holders[job.seq] = event.holder
+                self.held.setdefault(event.holder, set()).add(job.seq)
+
+    def acked(self, event: events.JobAcked) -> None:
+        if self._remove(event.seq):
+            self.counters.acked += 1
+            self.active_ms = event.ts
+
+    def returned(self, event: events.JobReturned) -> None:
+        job = self.jobs.get(event.seq)
+        if job is None:
+            return
+        job.nacks = event.nacks
+        job.requeues = event.requeues
+        job.token = 0
+        if event.reason == events.ReturnReason.NACKED:
+            self.counters.nacked += 1
+        elif event.reason == events.ReturnReason.LEASE_EXPIRED:
+            self.counters.lease_timeouts += 1
+        self._move(job, _DELAYED if event.due_ms else _READY, event.due_ms)
+
+    def extended(self, event: events.LeaseExtended) -> None:
+        job = self.jobs.get(event.seq)
+        if job is not None:
+            self._move(job, _LEASED, event.deadline_ms)
+
+    def withdrawn(self, event: events.JobWithdrawn) -> None:
+        job = self.jobs.get(event.seq)
+        if job is not None:
+            job.token = 0
+            self._move(job, _WITHDRAWN, event.due_ms)
+
+    def reprioritised(self, event: events.JobReprioritised) -> None:
+        job = self.jobs.get(event.seq)
+        if job is not None and job.priority != event.priority:
+            job.priority = event.priority
+            self.dirty.add(job.seq)
+            if job.state == _READY:
+                self.ready.push(ready_key(self.sign, job.priority, job.seq), self.counts[_READY])
+
+    def removed(self, event: events.JobRemoved) -> None:
+        if self._remove(event.seq):
+            if event.reason == events.RemoveReason.EXPIRED:
+                self.counters.expired += 1
+            elif event.reason == events.RemoveReason.DEAD_LETTERED:
+                self.counters.dead_lettered += 1
+
+    def purged(self, event: events.Purged) -> dict[int, Job]:
+        """Returns what was here, so that the caller can let go of it in small steps."""
+        gone = self.jobs
+        self.forget_totals()
+        self._clear()
+        self.dirty = set()
+        if self.next_seq > event.below:  # only where recovery folds onto a checkpoint that was ahead of its position
+            for seq in [seq for seq in gone if seq >= event.below]:
+                self._insert(gone.pop(seq))
+        self.purged_below = max(self.purged_below, event.below)
+        self.active_ms = event.ts
+        return gone
+
+    def reserved(self, event: events.SeqReserved) -> None:
+        self.ceiling = max(self.ceiling, event.ceiling)
+
+    def promote(self, job: Job) -> None:
+        """A delay is over. Being due is a fact of time, not an event, so nothing becomes dirty."""
+        self._move(job, _READY, 0, save=False)
+
+    def set_mode(self) -> None:
+        """The topic's mode has changed, and with it every ready key."""
+        sign = SIGN[self.topic.config.mode]
+        if sign != self.sign:
+            self.sign = sign
+            self.ready.load([
+                ready_key(sign, job.priority, job.seq) for job in self.jobs.values() if job.state == _READY
+            ])  # fmt: skip
+
+    def load(self, jobs: list[Job]) -> None:
+        """Fills an empty partition from a checkpoint; the payloads stay in the store."""
+        counts, timers, expiry = self.counts, self.timers, self.expiry
+        ready: list[int] = []
+        sign = self.sign
+        for job in jobs:
+            seq = job.seq
+            self.jobs[seq] = job
+            counts[job.state] += 1
+            self.bytes += job.size
+            if job.state == _READY:
+                ready.append(ready_key(sign, job.priority, seq))
+            elif job.state == _SPENT:
+                self.spent.append(seq)
+            if job.due_ms:
+                timers.add(job.due_ms, seq)
+            if job.expires_ms:
+                expiry.add(job.expires_ms, seq)
+        self.ready.load(ready)
+        self.totals.jobs += len(jobs)
+        self.sleep()
+
+    def cool(self, job: Job) -> None:
+        """Drops the payload from memory: the store has it."""
+        job.payload = None
+        self.hot_bytes -= job.size
+        self.totals.hot_bytes -= job.size
+
+    def forget_totals(self) -> None:
+        """The partition is about to go, or to be emptied."""
+        self.totals.jobs -= len(self.jobs)
+        self.totals.hot_bytes -= self.hot_bytes
+
+    def _insert(self, job: Job) -> None:
+        seq = job.seq
+        if seq in self.jobs:  # folded onto a checkpoint that knows it already: start it anew, the rest will follow
+            self._remove(seq)
+        if seq >= self.next_seq:
+            self.next_seq = seq + 1
+        self.jobs[seq] = job
+        self.dirty.add(seq)
+        self.bytes += job.size
+        totals = self.totals
+        totals.jobs += 1
+        if job.payload is not None:
+            self.hot_bytes += job.size
+            totals.hot_bytes += job.size
+            totals.unsaved_bytes += job.size
+        self.counts[job.state] += 1
+        if job.state == _READY:
+            self.ready.push(ready_key(self.sign, job.priority, seq), self.counts[_READY])
+        if job.due_ms:
+            self._wake(self.timers.add(job.due_ms, seq))
+        if job.expires_ms:
+            self._wake(self.expiry.add(job.expires_ms, seq))
+
+    def _remove(self, seq: int) -> bool:
+        job = self.jobs.pop(seq, None)
+        if job is None:
+            return False
+        self.counts[job.state] -= 1
+        self.bytes -= job.size
+        totals = self.totals
+        totals.jobs -= 1
+        if job.payload is not None:
+            self.hot_bytes -= job.size
+            totals.hot_bytes -= job.size
+        if seq >= self.stored_below:
+            self.dirty.discard(seq)
+            totals.unsaved_bytes -= job.size
+        else:
+            self.dirty.add(seq)
+        if job.due_ms:
+            self.timers.cancel(job.due_ms)
+        if job.expires_ms:
+            self.expiry.cancel(job.expires_ms)
+        if self.holders:
+            self._let_go(seq)
+        return True
+
+    def _move(self, job: Job, state: int, due_ms: int, *, save: bool = True) -> None:
+        old, old_due, seq = job.state, job.due_ms, job.seq
+        job.state = state
+        job.due_ms = due_ms
+        if old != state:
+            self.counts[old] -= 1
+            self.counts[state] += 1
+            if state == _READY:
+                self.ready.push(ready_key(self.sign, job.priority, seq), self.counts[_READY])
+            if self.holders:
+                self._let_go(seq)
+        if old_due != due_ms:
+            if due_ms:
+                self._wake(self.timers.add(due_ms, seq))
+            if old_due:
+                self.timers.cancel(old_due)
+        if save:
+            self.dirty.add(seq)
+
+    def _let_go(self, seq: int) -> None:
+        holder = self.holders.pop(seq, None)
+        if holder is not None:
+            seqs = self.held[holder]
+            seqs.discard(seq)
+            if not seqs:
+                del self.held[holder]
+
+    def sleep(self) -> None:
+        """After the timers ran: wake again for what is due next."""
+        self.wake_ms = 0
+        for index in (self.timers, self.expiry):
+            if (due := index.next_ms()) is not None:
+                self._wake(due)
+
+    def _wake(self, when: int) -> None:
+        if not self.wake_ms or when < self.wake_ms:
+            self.wake_ms = when
+            heappush(self.wakes, (when, self.topic.number, self.index))
+
+
+EVOLVE: dict[type, Callable[..., object]] = {
+    events.Enqueued: QueuePartition.enqueued,
+    events.JobReplayed: QueuePartition.replayed,
+    events.JobLeased: QueuePartition.leased,
+    events.JobAcked: QueuePartition.acked,
+    events.JobReturned: QueuePartition.returned,
+    events.LeaseExtended: QueuePartition.extended,
+    events.JobWithdrawn: QueuePartition.withdrawn,
+    events.JobReprioritised: QueuePartition.reprioritised,
+    events.JobRemoved: QueuePartition.removed,
+    events.SeqReserved: QueuePartition.reserved,
+}

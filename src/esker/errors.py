@@ -1,0 +1,94 @@
+"""The one error tree of Esker.
+
+    EskerError
+    ├── Refusal            the engine said no; nothing was changed; carries a stable `Code`
+    ├── SettingsError      an option, variable or file key is unknown or unusable      (exit 2)
+    ├── DataDirectoryError the data directory is locked, unusable or of a newer format (exit 2)
+    ├── JournalError
+    │   ├── JournalCorrupt damage that is not a torn tail; `esker journal repair` says what is lost
+    │   ├── JournalFull    the disk is full; nothing of the failed append is kept
+    │   └── SyncFailed     fsync failed; the shard stops and is never retried
+    ├── ShardStopped       the shard met one of the above, or a broken invariant, and serves no more
+    └── InvariantBroken    our bug: the shard stops loudly with its evidence
+
+A `Refusal` is an expected answer, so the engine *returns* it as a reply and never raises it; clients raise it.
+Each front maps a `Code` to its protocol in one table.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Stable names of everything the engine can refuse. `RETRYABLE` says which may succeed if simply tried later."""
+
+    BAD_REQUEST = "bad_request"
+    TOPIC_NOT_FOUND = "topic_not_found"
+    TOPIC_EXISTS = "topic_exists"
+    NOT_A_QUEUE = "not_a_queue"
+    JOB_NOT_FOUND = "job_not_found"
+    STALE_TOKEN = "stale_token"
+    TOO_LATE = "too_late"
+    QUEUE_FULL = "queue_full"
+    PAUSED = "paused"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    TOO_MANY_IN_FLIGHT = "too_many_in_flight"
+    OUT_OF_MEMORY = "out_of_memory"
+    DISK_FULL = "disk_full"
+    NO_REPLICAS = "no_replicas"
+    LIMIT_REACHED = "limit_reached"
+
+
+RETRYABLE = frozenset(
+    {Code.QUEUE_FULL, Code.PAUSED, Code.TOO_MANY_IN_FLIGHT, Code.OUT_OF_MEMORY, Code.DISK_FULL, Code.NO_REPLICAS}
+)
+
+
+class EskerError(Exception):
+    """Everything Esker raises on purpose."""
+
+
+class Refusal(EskerError):
+    """The engine refused a command and changed nothing."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def retryable(self) -> bool:
+        return self.code in RETRYABLE
+
+
+class SettingsError(EskerError):
+    """A setting is unknown or cannot be used; the message names it and the fix."""
+
+
+class DataDirectoryError(EskerError):
+    """The data directory cannot be used as it is; it was not touched."""
+
+
+class JournalError(EskerError):
+    """The journal could not do what was asked."""
+
+
+class JournalCorrupt(JournalError):
+    """A frame before the end of the journal is damaged."""
+
+
+class JournalFull(JournalError):
+    """There is no space left for an append."""
+
+
+class SyncFailed(JournalError):
+    """fsync reported an error, so what the disk holds is unknown."""
+
+
+class ShardStopped(EskerError):
+    """The shard no longer serves; the cause is in the message."""
+
+
+class InvariantBroken(EskerError):
+    """State contradicts a rule of the engine. The message is the evidence."""

@@ -1,0 +1,104 @@
+"""ADDJOB: adding a job to a queue.
+
+The checks come in Disque's order: options, timeout, RETRY 0, DELAY, nodes; then the engine's: MAXLEN, PAUSED, memory.
+This node is a cluster of one, so a replication of 1 is met as soon as the job is durable, and no other can be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from esker.engine import limits
+from esker.engine.commands import Details, Enqueue, NewJob
+from esker.engine.replies import Added, Reply
+from esker.errors import InvariantBroken, Refusal
+from esker.fronts.resp import arguments as reading
+from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.errors import CommandError, refused, syntax_error
+
+if TYPE_CHECKING:
+    from esker.fronts.resp.connection import Connection
+
+TTL_S: Final = 86_400  # Disque's default
+RETRY_S_MAX_DEFAULT: Final = 300  # Disque's default is TTL/10, within 1 and this
+
+_TTL_MS: Final = TTL_S * limits.SECOND_MS
+_RETRY_MS: Final = RETRY_S_MAX_DEFAULT * limits.SECOND_MS
+
+
+@dataclass(slots=True)
+class _Wanted:
+    replicate: int | None = None
+    ttl_s: int = TTL_S
+    retry_s: int | None = None
+    delay_s: int = 0
+    max_len: int = 0
+    priority: int = 0
+
+
+@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1)
+def addjob(client: Connection, arguments: list[bytes]) -> bytes:
+    if client.server.leaving or len(arguments) > 4:
+        return _addjob_with_options(client, arguments)
+    if arguments[3] != b"0":
+        reading.timeout_ms(arguments[3])
+    job = NewJob(arguments[2], 0, _RETRY_MS, _TTL_MS)
+    return _answer(client, client.broker.handle(Enqueue(arguments[1], (job,))))
+
+
+def _addjob_with_options(client: Connection, arguments: list[bytes]) -> bytes:
+    wanted = _options(arguments)
+    reading.timeout_ms(arguments[3])
+    if wanted.retry_s == 0 and (wanted.replicate or 1) > 1:
+        raise CommandError("ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)")
+    if wanted.delay_s >= wanted.ttl_s:
+        raise CommandError(
+            "ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
+        )
+    if client.server.leaving:
+        raise CommandError("NOREPL Not enough reachable nodes: this node is leaving and takes no new jobs")
+    if (wanted.replicate or 1) > 1:
+        raise CommandError("NOREPL Not enough reachable nodes for the requested replication level")
+    retry_s = wanted.retry_s
+    if retry_s is None:
+        retry_s = min(max(wanted.ttl_s // 10, 1), RETRY_S_MAX_DEFAULT)
+    job = NewJob(
+        arguments[2],
+        wanted.priority,
+        min(retry_s * limits.SECOND_MS, limits.DELAY_MS_MAX),  # nobody waits for ten years: more means the same
+        min(wanted.ttl_s * limits.SECOND_MS, limits.TTL_MS_MAX),
+        Details(delay_ms=wanted.delay_s * limits.SECOND_MS) if wanted.delay_s else None,
+    )
+    return _answer(client, client.broker.handle(Enqueue(arguments[1], (job,), wanted.max_len)))
+
+
+def _options(arguments: list[bytes]) -> _Wanted:
+    wanted = _Wanted()
+    options = reading.Options(arguments, 4)
+    most = reading.INT64_MAX
+    while (name := options.next()) is not None:
+        if name == b"REPLICATE":
+            wanted.replicate = options.integer(1, 65535, "ERR REPLICATE must be between 1 and 65535")
+        elif name == b"TTL":
+            wanted.ttl_s = options.integer(1, most, "ERR TTL must be a number > 0")
+        elif name == b"RETRY":
+            wanted.retry_s = options.integer(0, most, "ERR RETRY time must be a non negative number")
+        elif name == b"DELAY":
+            wanted.delay_s = options.integer(0, most, "ERR DELAY time must be a non negative number")
+        elif name == b"MAXLEN":
+            wanted.max_len = options.integer(1, most, "ERR MAXLEN must be a positive number")
+        elif name == b"PRIORITY":
+            wanted.priority = options.integer(reading.INT64_MIN, most, "ERR PRIORITY must be a 64 bit integer")
+        elif name != b"ASYNC":  # the reply comes when the job is durable here either way
+            raise syntax_error()
+    return wanted
+
+
+def _answer(client: Connection, reply: Reply) -> bytes:
+    if type(reply) is Added:
+        receipt = reply.receipts[0]
+        return b"+" + client.ids.write(receipt.id, receipt.ttl_ms, receipt.retry_ms) + b"\r\n"
+    if isinstance(reply, Refusal):
+        return refused(reply)
+    raise InvariantBroken(f"Enqueue was answered with {type(reply).__name__}")

@@ -1,0 +1,53 @@
+"""COMMAND: the table of commands, as Redis describes its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from esker.fronts.resp import arguments as reading
+from esker.fronts.resp import encoding
+from esker.fronts.resp.commands.table import COMMANDS, Command, command
+from esker.fronts.resp.errors import CommandError
+
+if TYPE_CHECKING:
+    from esker.fronts.resp.connection import Connection
+
+# Our own flags in Redis's words, where it has one.
+_WORDS = {"no-auth": "no_auth", "no-monitor": "skip_monitor", "always": "loading"}
+
+
+@command(b"COMMAND", -1, "readonly")
+def command_(client: Connection, arguments: list[bytes]) -> bytes:
+    if len(arguments) == 1:
+        return encoding.array([_description(entry) for entry in COMMANDS.values()])
+    subcommand = arguments[1].upper()
+    if subcommand == b"COUNT" and len(arguments) == 2:
+        return encoding.integer(len(COMMANDS))
+    if subcommand == b"LIST" and len(arguments) == 2:
+        return encoding.bulks(name.lower() for name in COMMANDS)
+    if subcommand == b"INFO":
+        found = [COMMANDS.get(name.upper()) for name in arguments[2:]] or list(COMMANDS.values())
+        return encoding.array([client.null_array if entry is None else _description(entry) for entry in found])
+    if subcommand == b"DOCS":
+        asked = [name.upper() for name in arguments[2:]] or list(COMMANDS)
+        names = [name for name in asked if name in COMMANDS]
+        pairs = {name.decode().lower(): _documentation(COMMANDS[name], client.proto) for name in names}
+        return encoding.mapping(pairs, client.proto)
+    raise CommandError(f"ERR Unknown subcommand or wrong number of arguments for '{reading.shown(arguments[1])}'")
+
+
+def _description(entry: Command) -> bytes:
+    flags = sorted(_WORDS.get(flag, flag) for flag in entry.flags)
+    first = max(entry.key, 0)
+    parts = [
+        encoding.bulk(entry.name.lower()),
+        encoding.integer(entry.arity),
+        encoding.array([encoding.simple(flag.encode()) for flag in flags]),
+        *map(encoding.integer, (first, first, int(first > 0))),
+    ]
+    return encoding.array(parts)
+
+
+def _documentation(entry: Command, proto: int) -> bytes:
+    docstring = (entry.handler.__doc__ or f"The command {entry.name.decode()}.").strip().splitlines()[0]
+    return encoding.mapping({"summary": encoding.text(docstring), "group": encoding.text("queue")}, proto)

@@ -1,0 +1,112 @@
+"""GETJOB: leasing jobs, and waiting for one.
+
+Queues are asked left to right, one job each, round after round, up to COUNT or a round without any; COUNT never makes
+anyone wait. A client that found nothing waits (unless NOHANG) and then gets exactly one job, in its turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from esker.engine import limits
+from esker.engine.commands import Lease
+from esker.engine.replies import Delivery, Leased
+from esker.fronts.resp import arguments as reading
+from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.errors import CommandError, expect, syntax_error
+
+if TYPE_CHECKING:
+    from esker.fronts.resp.connection import Connection
+
+
+@dataclass(slots=True)
+class _Wanted:
+    queues: list[bytes]
+    count: int = 1
+    timeout_ms: int = 0
+    nohang: bool = False
+    counters: bool = False
+    priority: bool = False
+
+
+@command(b"GETJOBS", -2, "write", "blocking", key=-1)
+@command(b"GETJOB", -2, "write", "blocking", key=-1)
+def getjob(client: Connection, arguments: list[bytes]) -> bytes | None:
+    if arguments[1] == b"FROM" and len(arguments) == 3:
+        wanted = _Wanted(arguments[2:])
+    else:
+        wanted = _options(arguments)
+    deliveries = _lease(client, wanted)
+    if deliveries:
+        return _encode(client, deliveries, wanted)
+    if wanted.nohang:
+        return client.null_array
+    if client.server.leaving:
+        raise CommandError("LEAVING this node is leaving the cluster, not allowed to block")
+    queues = list(dict.fromkeys(wanted.queues))
+    client.wait_for_jobs(queues, wanted.timeout_ms, lambda leased: _encode(client, leased.deliveries, wanted))
+    return None
+
+
+def _options(arguments: list[bytes]) -> _Wanted:
+    wanted = _Wanted([])
+    options = reading.Options(arguments, 1)
+    while (name := options.next()) is not None:
+        if name == b"NOHANG":
+            wanted.nohang = True
+        elif name == b"WITHCOUNTERS":
+            wanted.counters = True
+        elif name == b"WITHPRIORITY":
+            wanted.priority = True
+        elif name == b"TIMEOUT":
+            wanted.timeout_ms = reading.timeout_ms(options.value())
+        elif name == b"COUNT":
+            wanted.count = options.integer(1, reading.INT64_MAX, "ERR COUNT must be a number greater than zero")
+        elif name == b"FROM":
+            wanted.queues = options.rest()
+        else:
+            raise syntax_error()
+    if not wanted.queues:
+        raise syntax_error()
+    return wanted
+
+
+def _lease(client: Connection, wanted: _Wanted) -> list[Delivery]:
+    handle = client.broker.handle
+    count = min(wanted.count, limits.LEASE_JOBS_MAX)
+    if len(wanted.queues) == 1:
+        return list(expect(Leased, handle(Lease(wanted.queues[0], count))).deliveries)
+    deliveries: list[Delivery] = []
+    queues = wanted.queues
+    while queues and len(deliveries) < count:
+        fruitful = []  # a queue that gave nothing in one round gives nothing in the next: all happens at one instant
+        for queue in queues:
+            if len(deliveries) == count:
+                break
+            found = expect(Leased, handle(Lease(queue))).deliveries
+            if found:
+                deliveries += found
+                fruitful.append(queue)
+        queues = fruitful
+    return deliveries
+
+
+def _encode(client: Connection, deliveries: list[Delivery] | tuple[Delivery, ...], wanted: _Wanted) -> bytes:
+    write_id = client.ids.write
+    plain = not (wanted.counters or wanted.priority)
+    size = 3 + 4 * wanted.counters + 2 * wanted.priority
+    parts = [b"*%d\r\n" % len(deliveries)]
+    for job in deliveries:
+        queue, payload = job.topic, job.payload
+        parts.append(
+            b"*%d\r\n$%d\r\n%b\r\n$48\r\n%b\r\n$%d\r\n%b\r\n"
+            % (size, len(queue), queue, write_id(job.id, job.ttl_ms, job.retry_ms), len(payload), payload)
+        )
+        if plain:
+            continue
+        if wanted.counters:
+            parts.append(b"$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n" % (job.nacks, job.requeues))
+        if wanted.priority:
+            parts.append(b"$8\r\npriority\r\n:%d\r\n" % job.priority)
+    return b"".join(parts)

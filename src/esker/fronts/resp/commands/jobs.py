@@ -1,0 +1,137 @@
+"""Commands on jobs by id. Every id is checked before anything is done; the count in the reply is of jobs changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from esker.engine.commands import Ack, Delete, Extend, Nack, Reprioritise, Requeue, Show, Withdraw, Working
+from esker.engine.limits import DELAY_MS_MAX, SECOND_MS
+from esker.engine.replies import Done, Extended, Jobs, JobState, JobView, StillWorking
+from esker.errors import Code, Refusal
+from esker.fronts.resp import arguments as reading
+from esker.fronts.resp import encoding, jobids
+from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.errors import CommandError, expect, syntax_error
+
+if TYPE_CHECKING:
+    from esker.fronts.resp.connection import Connection
+
+# Disque has fewer states: a job is in the queue, or it is not.
+STATES = {
+    JobState.READY: b"queued",
+    JobState.DELAYED: b"active",
+    JobState.LEASED: b"active",
+    JobState.WITHDRAWN: b"active",
+    JobState.SPENT: b"active",
+}
+
+_ById = type[Ack] | type[Nack] | type[Requeue] | type[Withdraw] | type[Delete]
+
+
+def _change(client: Connection, kind: _ById, job_ids: list[bytes]) -> bytes:
+    ids = jobids.read_all(job_ids)
+    if not ids:
+        return b":0\r\n"
+    return encoding.integer(expect(Done, client.broker.handle(kind(ids))).count)
+
+
+@command(b"ACKJOB", -1, "write", "fast")
+def ackjob(client: Connection, arguments: list[bytes]) -> bytes:
+    return _change(client, Ack, arguments[1:])
+
+
+@command(b"FASTACK", -1, "write", "fast")
+def fastack(client: Connection, arguments: list[bytes]) -> bytes:
+    return _change(client, Ack, arguments[1:])
+
+
+@command(b"NACK", -1, "write", "denyoom", "fast")
+def nack(client: Connection, arguments: list[bytes]) -> bytes:
+    return _change(client, Nack, arguments[1:])
+
+
+@command(b"QUEUE", -1, "write", "denyoom", "fast")
+@command(b"ENQUEUE", -1, "write", "denyoom", "fast")
+def enqueue(client: Connection, arguments: list[bytes]) -> bytes:
+    return _change(client, Requeue, arguments[1:])
+
+
+@command(b"DEQUEUE", -1, "write", "fast")
+def dequeue(client: Connection, arguments: list[bytes]) -> bytes:
+    return _change(client, Withdraw, arguments[1:])
+
+
+@command(b"DELJOB", -1, "write", "fast")
+def deljob(client: Connection, arguments: list[bytes]) -> bytes:
+    """BCAST and FORCE reach for other nodes; a cluster of one has none."""
+    at = 1
+    while at < len(arguments) and arguments[at].upper() in (b"BCAST", b"FORCE"):
+        at += 1
+    return _change(client, Delete, arguments[at:])
+
+
+@command(b"WORKING", 2, "write", "fast")
+def working(client: Connection, arguments: list[bytes]) -> bytes:
+    reply = client.broker.handle(Working(jobids.read(arguments[1])))
+    if isinstance(reply, Refusal) and reply.code == Code.JOB_NOT_FOUND:
+        raise CommandError("NOJOB Job not known in the context of this node.")
+    return encoding.integer(expect(StillWorking, reply).retry_ms // SECOND_MS)
+
+
+@command(b"SHOW", 2, "readonly", "fast")
+def show(client: Connection, arguments: list[bytes]) -> bytes:
+    reply = client.broker.handle(Show(jobids.read(arguments[1])))
+    if isinstance(reply, Refusal) and reply.code == Code.JOB_NOT_FOUND:
+        return client.null_bulk
+    return description(client, expect(Jobs, reply).jobs[0])
+
+
+def description(client: Connection, job: JobView) -> bytes:
+    """The fifteen pairs of SHOW. Times are what is left, rounded up so that a living job has some."""
+    now = client.broker.now_ms()
+    ttl_ms = job.expires_ms - job.created_ms if job.expires_ms else 0
+    left_ms = max(job.expires_ms - now, 0)
+    due_in = max(job.due_ms - now, 0) if job.due_ms else None
+    awake_in = min(due_in, left_ms) if due_in is not None and job.expires_ms else due_in or left_ms
+    integer, bulk = encoding.integer, encoding.bulk
+    delay_ms = job.details.delay_ms if job.details is not None else 0
+    fields: list[tuple[bytes, bytes]] = [
+        (b"id", bulk(client.ids.write(job.id, ttl_ms, job.retry_ms))),
+        (b"queue", bulk(job.topic)),
+        (b"state", bulk(STATES[job.state])),
+        (b"repl", integer(1)),
+        (b"ttl", integer(-(-left_ms // SECOND_MS))),
+        (b"ctime", integer(job.created_ms * 1_000_000)),
+        (b"delay", integer(delay_ms // SECOND_MS)),
+        (b"retry", integer(job.retry_ms // SECOND_MS)),
+        (b"nacks", integer(job.nacks)),
+        (b"additional-deliveries", integer(job.requeues)),
+        (b"nodes-delivered", encoding.bulks([client.broker.node_id.encode()])),
+        (b"nodes-confirmed", encoding.EMPTY_ARRAY),
+        (b"next-requeue-within", client.null_bulk if due_in is None else integer(due_in)),
+        (b"next-awake-within", integer(awake_in)),
+        (b"body", bulk(job.payload)),
+    ]
+    return encoding.array([part for name, value in fields for part in (bulk(name), value)])
+
+
+@command(b"LOADJOB", 2, "write", "admin")
+def loadjob(client: Connection, arguments: list[bytes]) -> bytes:
+    raise CommandError("ERR LOADJOB is a command of append only files and cannot be sent by clients")
+
+
+@command(b"JOB", -4, "write")
+def job(client: Connection, arguments: list[bytes]) -> bytes:
+    """JOB PRIORITY n id… and JOB EXTEND ms id…: what Disque has no words for. Replies with the number of jobs changed."""
+    subcommand = arguments[1].upper()
+    if subcommand == b"PRIORITY":
+        priority = reading.integer(
+            arguments[2], reading.INT64_MIN, reading.INT64_MAX, "ERR PRIORITY must be a 64 bit integer"
+        )
+        ids = jobids.read_all(arguments[3:])
+        return encoding.integer(expect(Done, client.broker.handle(Reprioritise(ids, priority))).count)
+    if subcommand == b"EXTEND":
+        lease_ms = reading.integer(arguments[2], 1, DELAY_MS_MAX, "ERR EXTEND takes milliseconds, greater than zero")
+        ids = jobids.read_all(arguments[3:])
+        return encoding.integer(len(expect(Extended, client.broker.handle(Extend(ids, lease_ms))).deadlines_ms))
+    raise syntax_error()

@@ -1,0 +1,62 @@
+"""How refusals look in RESP: one table from the engine's codes to the prefixes that clients of Disque and Redis know.
+
+The words behind the prefix are for people. Where Disque has its own for what was refused, it is its prefix that counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from esker.engine.replies import Reply
+from esker.errors import Code, EskerError, InvariantBroken, Refusal
+from esker.fronts.resp import encoding
+
+PREFIXES: Final[dict[Code, str]] = {
+    Code.BAD_REQUEST: "ERR",
+    Code.TOPIC_NOT_FOUND: "NOTOPIC",
+    Code.TOPIC_EXISTS: "TOPICEXISTS",
+    Code.NOT_A_QUEUE: "WRONGTYPE",
+    Code.JOB_NOT_FOUND: "NOJOB",
+    Code.STALE_TOKEN: "STALETOKEN",
+    Code.TOO_LATE: "TOOLATE",
+    Code.QUEUE_FULL: "MAXLEN",
+    Code.PAUSED: "PAUSED",
+    Code.PAYLOAD_TOO_LARGE: "ERR",
+    Code.TOO_MANY_IN_FLIGHT: "INFLIGHT",
+    Code.OUT_OF_MEMORY: "OOM",
+    Code.DISK_FULL: "MISCONF",
+    Code.NO_REPLICAS: "NOREPL",
+    Code.LIMIT_REACHED: "ERR",
+}
+
+R = TypeVar("R")
+
+
+class CommandError(EskerError):
+    """A command is answered with an error; the connection goes on. `message` begins with the prefix."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.reply = encoding.error(message)
+
+
+def refused(refusal: Refusal) -> bytes:
+    return encoding.error(f"{PREFIXES[refusal.code]} {refusal.message}")
+
+
+def expect(kind: type[R], reply: Reply) -> R:
+    """The reply as the kind its command is answered with; a refusal becomes a `CommandError`."""
+    if isinstance(reply, kind):
+        return reply
+    if isinstance(reply, Refusal):
+        raise CommandError(f"{PREFIXES[reply.code]} {reply.message}")
+    raise InvariantBroken(f"the engine answered {type(reply).__name__} where {kind.__name__} was promised")
+
+
+def syntax_error() -> CommandError:
+    return CommandError("ERR syntax error")
+
+
+def undurable(cause: BaseException) -> bytes:
+    """What a client hears instead of a reply whose events could not be made durable."""
+    return encoding.error(f"MISCONF the write was not made durable and may be lost: {cause}")

@@ -1,0 +1,63 @@
+"""Job ids as Disque's clients know them: `DI` + 8 hex of the node + 32 hex of the message id + 4 hex + `SQ`.
+
+The last four digits are the TTL in minutes (at most ffff, which also stands for "no TTL"), made odd for a job that is
+retried and even for one that is delivered at most once. Only the 32 digits name the job; an id made by another node or
+with another TTL is as good.
+
+The 40-character ids of the final Disque (`D-` 8 hex `-` 24 of base64 `-` 4 hex) are well-formed too, but no job of ours.
+"""
+
+from __future__ import annotations
+
+from binascii import hexlify, unhexlify
+from collections.abc import Sequence
+from typing import Final
+
+from esker.fronts.resp.errors import CommandError
+
+_BAD_ID: Final = "BADID Invalid Job ID format."
+_MINUTE_MS: Final = 60_000
+
+# The id of no job: the engine's ids carry their time in the upper bits, and nothing was made in 1970.
+UNKNOWN: Final = 0
+
+
+class JobIds:
+    """Writes the ids of one node."""
+
+    __slots__ = ("_head", "_tails")
+
+    def __init__(self, node_id: str) -> None:
+        self._head = b"DI" + node_id[:8].encode()
+        self._tails: dict[tuple[int, bool], bytes] = {}
+
+    def write(self, message_id: int, ttl_ms: int, retry_ms: int) -> bytes:
+        tail = self._tails.get((ttl_ms, retry_ms > 0)) or self._tail(ttl_ms, retry_ms > 0)
+        return self._head + hexlify(message_id.to_bytes(16, "big")) + tail
+
+    def _tail(self, ttl_ms: int, retried: bool) -> bytes:
+        minutes = min(ttl_ms // _MINUTE_MS, 0xFFFF) if ttl_ms else 0xFFFF
+        tail = b"%04xSQ" % (minutes | 1 if retried else minutes & ~1)
+        if len(self._tails) < 4096:  # clients may choose any TTL; the usual few are remembered
+            self._tails[ttl_ms, retried] = tail
+        return tail
+
+
+def read(job_id: bytes) -> int:
+    """The message id that `job_id` names, or `UNKNOWN`. Raises `CommandError` (BADID) when it is not an id."""
+    if len(job_id) == 48 and job_id[:2] == b"DI" and job_id[46:] == b"SQ":
+        try:
+            return int.from_bytes(unhexlify(job_id[2:46])[4:20], "big")
+        except ValueError:
+            raise CommandError(_BAD_ID) from None
+    if len(job_id) == 40 and job_id[:2] == b"D-" and job_id[10] == job_id[35] == ord("-"):
+        return UNKNOWN
+    raise CommandError(_BAD_ID)
+
+
+def read_all(job_ids: Sequence[bytes]) -> list[int]:
+    """All of them are checked before any is used; ids of no job of ours are left out, repeated ones count once."""
+    if len(job_ids) == 1:
+        only = read(job_ids[0])
+        return [only] if only else []
+    return list(dict.fromkeys(found for found in map(read, job_ids) if found))

@@ -1,0 +1,204 @@
+"""The listening side of the Redis front: accepts clients, knows them all, and keeps what they share.
+
+    server = RespServer(broker, options)
+    await server.start("127.0.0.1", 7711)      # port 0 picks a free one; `server.port` tells
+    ...
+    await server.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+
+from esker.fronts.access import Access
+from esker.fronts.resp import commands
+from esker.fronts.resp.commands.table import Entry
+from esker.fronts.resp.connection import Connection
+from esker.fronts.resp.jobids import JobIds
+from esker.fronts.resp.meters import LatencyMonitor, SlowLog
+from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
+from esker.node.interface import Broker
+
+_CRON_S = 1.0  # how often idle clients are looked for
+_NEVER_NS = 1 << 62
+
+
+class RespServer:
+    def __init__(self, broker: Broker, options: RespOptions | None = None, passwords: Iterable[bytes] = ()) -> None:
+        self.broker = broker
+        self.options = options or RespOptions()
+        self.access = Access(passwords)
+        self.ids = JobIds(broker.node_id)
+        self.loop = asyncio.get_running_loop()
+        self.run_id = secrets.token_hex(20)
+        self.started_at = time.time()
+        self.leaving = False  # CLUSTER LEAVING: takes no new jobs, lets no consumer block
+
+        self.entries = {name: Entry(command) for name, command in commands.COMMANDS.items()}
+        self.lookup = dict(self.entries)  # by the exact bytes seen
+        self.clients: dict[int, Connection] = {}
+        self.monitors: set[Connection] = set()
+        self.slowlog = SlowLog(self.options.slowlog_entries_max)
+        self.latency = LatencyMonitor()
+        self.bytes_in = self.bytes_out = 0
+        self.connections_received = self.connections_rejected = self.slow_readers_cut = 0
+
+        self.paused_until = 0.0  # loop time; 0: not paused
+        self._paused_writes_only = False
+        self._postponed: set[Connection] = set()
+        self._unpause: asyncio.TimerHandle | None = None
+        self._next_id = 1
+        self._listener: asyncio.Server | None = None
+        self._cron: asyncio.TimerHandle | None = None
+        self.slow_ns = self.latency_ns = 0
+        self.set_thresholds()
+
+    # -- listening
+
+    async def start(self, host: str, port: int) -> None:
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=self.options.accept_backlog
+        )
+        self._cron = self.loop.call_later(_CRON_S, self._look_after_clients)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 when it does not."""
+        if self._listener is None or not self._listener.sockets:
+            return 0
+        port = self._listener.sockets[0].getsockname()[1]
+        assert isinstance(port, int)
+        return port
+
+    async def close(self) -> None:
+        """Listens no more and ends every connection. Replies whose gate has opened were written before."""
+        if self._listener is not None:
+            self._listener.close()
+        for timer in (self._cron, self._unpause):
+            if timer is not None:
+                timer.cancel()
+        for client in list(self.clients.values()):
+            client.hang_up()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+            self._listener = None
+
+    def admit(self, client: Connection) -> bool:
+        """Registers a new client, unless there are too many."""
+        self.connections_received += 1
+        if len(self.clients) >= self.options.clients_max:
+            self.connections_rejected += 1
+            return False
+        client.id = self._next_id
+        self._next_id += 1
+        self.clients[client.id] = client
+        return True
+
+    def forget(self, client: Connection) -> None:
+        self.clients.pop(client.id, None)
+        self._postponed.discard(client)
+        if client in self.monitors:
+            self.monitors.discard(client)
+            self.refresh_care()
+
+    def _look_after_clients(self) -> None:
+        self._cron = self.loop.call_later(_CRON_S, self._look_after_clients)
+        if self.options.idle_timeout_s <= 0:
+            return
+        oldest = self.loop.time() - self.options.idle_timeout_s
+        for client in list(self.clients.values()):
+            if client.seen_at < oldest and not (client.held or client.monitoring):
+                client.kill()
+
+    # -- finding commands
+
+    def find(self, name: bytes) -> Entry | None:
+        """The command of a name in any spelling, which is remembered so that the next lookup is direct."""
+        entry = self.entries.get(name.upper()) if len(name) < 64 else None
+        if entry is not None and len(self.lookup) < SPELLINGS_MAX:
+            self.lookup[name] = entry
+        return entry
+
+    # -- measuring
+
+    def set_thresholds(self) -> None:
+        """Folds both thresholds into `slow_ns`, the one the hot path compares with."""
+        slowlog_us, latency_ms = self.options.slowlog_slower_than_us, self.options.latency_threshold_ms
+        self.latency_ns = latency_ms * 1_000_000
+        self.slow_ns = min(
+            slowlog_us * 1000 if slowlog_us >= 0 else _NEVER_NS,
+            self.latency_ns if latency_ms > 0 else _NEVER_NS,
+        )
+        self.slowlog.resize(self.options.slowlog_entries_max)
+
+    def took_long(self, client: Connection, arguments: Sequence[bytes], duration_ns: int) -> None:
+        slowlog_us = self.options.slowlog_slower_than_us
+        if 0 <= slowlog_us * 1000 <= duration_ns:
+            self.slowlog.add(arguments, duration_ns // 1000, client.peer, client.name)
+        if 0 < self.latency_ns <= duration_ns:
+            self.latency.add("command", duration_ns // 1_000_000)
+
+    @property
+    def commands_processed(self) -> int:
+        return sum(entry.calls for entry in self.entries.values())
+
+    def reset_stats(self) -> None:
+        for entry in self.entries.values():
+            entry.calls = entry.failures = entry.ns = 0
+        self.bytes_in = self.bytes_out = 0
+        self.connections_received = self.connections_rejected = self.slow_readers_cut = 0
+
+    # -- pausing clients
+
+    def pause_clients(self, seconds: float, writes_only: bool) -> None:
+        self.paused_until = max(self.paused_until, self.loop.time() + seconds)
+        self._paused_writes_only = writes_only
+        if self._unpause is not None:
+            self._unpause.cancel()
+        self._unpause = self.loop.call_at(self.paused_until, self.unpause_clients)
+        self.refresh_care()
+
+    def unpause_clients(self) -> None:
+        self.paused_until = 0.0
+        if self._unpause is not None:
+            self._unpause.cancel()
+            self._unpause = None
+        self.refresh_care()
+        waiting, self._postponed = self._postponed, set()
+        for client in waiting:
+            client.resume()
+
+    def pauses(self, entry: Entry) -> bool:
+        return self.paused_until > 0 and not entry.always and (entry.write or not self._paused_writes_only)
+
+    def postpone(self, client: Connection) -> None:
+        self._postponed.add(client)
+
+    def refresh_care(self) -> None:
+        for client in self.clients.values():
+            client.refresh_care()
+
+    # -- monitors
+
+    def show_monitors(self, client: Connection, arguments: Sequence[bytes]) -> None:
+        quoted = " ".join(map(_quoted, arguments))
+        line = f"+{time.time():.6f} [0 {client.peer}] {quoted}\r\n".encode("latin-1")
+        for monitor in list(self.monitors):
+            if monitor.unread_bytes > self.options.monitor_bytes_max:
+                self.slow_readers_cut += 1
+                monitor.kill()
+            else:
+                monitor.write(line)
+
+
+def _quoted(argument: bytes) -> str:
+    text = argument.decode("latin-1").replace("\\", "\\\\").replace('"', '\\"')
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(_ESCAPES.get(c) or (c if " " <= c <= "~" else f"\\x{ord(c):02x}") for c in text)
+    return f'"{text}"'
+
+
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\a": "\\a", "\b": "\\b"}

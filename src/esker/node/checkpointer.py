@@ -1,0 +1,108 @@
+"""Runs checkpoints beside the traffic: small slices on the loop, the slow part in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from esker.engine.machine import Machine
+from esker.journal.interface import Journal
+from esker.node.loopwatch import LoopWatch
+from esker.node.settings import Settings
+from esker.node.shard import Shard
+from esker.store.checkpoint import Checkpoint, Slice
+from esker.store.interface import Store
+
+_POLL_S = 0.25
+_SLICES_PER_SYNC = 8  # slices made before one wait for the disk; more would hold more memory, fewer would wait more
+
+
+class Checkpointer:
+    def __init__(
+        self,
+        machine: Machine,
+        shard: Shard,
+        journal: Journal,
+        store: Store,
+        settings: Settings,
+        watch: LoopWatch,
+    ) -> None:
+        self._machine = machine
+        self._shard = shard
+        self._journal = journal
+        self._store = store
+        self._settings = settings
+        self._watch = watch
+        self._wanted = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        self.running = False
+        self.done = 0
+        self.last_position = 0
+        self.last_seconds = 0.0
+        self.last_at = time.monotonic()
+
+    def ask(self) -> None:
+        """A checkpoint now, whether or not one is due."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Checkpoints when one is due or asked for, until cancelled."""
+        while True:
+            try:
+                await asyncio.wait_for(self._wanted.wait(), _POLL_S)
+            except TimeoutError:
+                if not self._is_due():
+                    continue
+            self._wanted.clear()
+            await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        async with self._one_at_a_time:
+            started = time.monotonic()
+            self.running = self._watch.checkpointing = True
+            try:
+                position = self._shard.flush()
+                if position != self.last_position or self._machine.touched:
+                    await self._save(Checkpoint(self._machine, position))
+                    self._journal.retire(position)
+                    self.last_position = position
+                    self.done += 1
+            finally:
+                self.running = self._watch.checkpointing = False
+            self.last_at = time.monotonic()
+            self.last_seconds = self.last_at - started
+
+    def _is_due(self) -> bool:
+        if not (self._machine.touched or self._machine.dirty_topics or self._machine.deleted_topics):
+            return False
+        old = time.monotonic() - self.last_at >= self._settings.checkpoint_interval_s
+        return old or self._machine.totals.unsaved_bytes >= self._settings.checkpoint_after
+
+    async def _save(self, checkpoint: Checkpoint) -> None:
+        made: list[Slice] = []
+        for piece in checkpoint.slices():
+            made.append(piece)
+            if len(made) == _SLICES_PER_SYNC:
+                await self._write(made)
+            await asyncio.sleep(0)
+        await self._write([*made, checkpoint.last()])
+        await asyncio.get_running_loop().run_in_executor(None, self._store.persist)
+
+    async def _write(self, made: list[Slice]) -> None:
+        """Writes slices once the journal holds every event that they reflect."""
+        await self._shard.settled()
+        for piece in made:
+            self._store.write(piece.puts, piece.deletes, piece.ranges)
+            self._cool(piece)
+            await asyncio.sleep(0)
+        made.clear()
+
+    def _cool(self, piece: Slice) -> None:
+        """Payloads that the store now has leave memory while there are too many of them."""
+        budget = min(self._settings.hot_payloads, self._machine.memory_limit // 4)
+        totals = self._machine.totals
+        for partition, job in piece.saved:
+            if totals.hot_bytes <= budget:
+                return
+            if job.payload is not None and partition.jobs.get(job.seq) is job:
+                partition.cool(job)

@@ -1,0 +1,102 @@
+"""The data directory: who has it, which format it has, and which node it belongs to.
+
+    lock       held by the process that has the directory open
+    format     the version of the layout
+    node       the id of this node: 40 hexadecimal characters
+    journal/   see journal/file.py
+    store/     see store/rocksdb.py
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from esker.errors import DataDirectoryError
+
+FORMAT = 1
+"""Version of the directory's layout. To change it: raise the number, upgrade in `_check_format`, write it last."""
+
+
+class DataDirectory:
+    """Opens a directory, making it when it is missing, and keeps every other process out until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DataDirectoryError(
+                f"cannot use {path} as data directory: {error.strerror}; choose another with --data"
+            ) from error
+        try:
+            self._take_lock()
+            self._check_format()
+            self.node_id = self._read_node_id()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
+            raise DataDirectoryError(
+                f"{self.path} is in use by process {owner or 'unknown'}; stop it, or choose another directory with --data"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+
+    def _check_format(self) -> None:
+        file = self.path / "format"
+        if not file.exists():
+            if any(entry.name not in ("lock",) for entry in self.path.iterdir()):
+                raise DataDirectoryError(
+                    f"{self.path} holds other files; choose an empty or a new directory with --data"
+                )
+            _write(file, str(FORMAT))
+            return
+        text = file.read_text().strip()
+        if not text.isdigit():
+            raise DataDirectoryError(f"{file} holds {text!r}, not a version; nothing was changed")
+        if int(text) > FORMAT:
+            raise DataDirectoryError(
+                f"{self.path} has format {text}, this version of Esker knows up to {FORMAT}; nothing was changed: "
+                "use a newer Esker"
+            )
+
+    def _read_node_id(self) -> str:
+        file = self.path / "node"
+        if not file.exists():
+            _write(file, secrets.token_hex(20))
+        return file.read_text().strip()
+
+
+def _write(file: Path, text: str) -> None:
+    """All or nothing, and on disk when it returns."""
+    fresh = file.with_suffix(".new")
+    with fresh.open("w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.rename(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

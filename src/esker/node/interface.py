@@ -1,0 +1,81 @@
+"""What a front may ask of a node: decide commands, learn when replies may leave, wait for jobs.
+
+The order of effects that every front keeps:
+1. `handle` decides a command and applies it in memory at once; its reply is true, but perhaps not durable yet.
+2. After a turn of commands the front looks at `gate`. `None`: every reply may leave. Otherwise every reply decided until
+   now leaves only after that gate has called back without an error, and in the order of the connection.
+
+Everything here is called on the node's event loop, and calls back on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from esker.engine.commands import Command
+from esker.engine.replies import Leased, Reply
+
+Facts = Mapping[str, Mapping[str, int | float | str]]
+
+
+class Gate(Protocol):
+    """A batch of events on its way to disk."""
+
+    def subscribe(self, done: Callable[[BaseException | None], None]) -> None:
+        """`done` is called once: with None when the batch is durable, or with what went wrong."""
+
+
+class Waiter(Protocol):
+    def cancel(self) -> None:
+        """Stops waiting; `deliver` is not called after this. Harmless when it was called already."""
+
+
+class SettingsView(Protocol):
+    """The settings of a node that fronts show to their users."""
+
+    @property
+    def memory_limit_bytes(self) -> int: ...
+
+
+class Broker(Protocol):
+    @property
+    def node_id(self) -> str:
+        """40 hexadecimal characters, the same for the life of the data directory."""
+
+    @property
+    def settings(self) -> SettingsView: ...
+
+    @property
+    def gate(self) -> Gate | None:
+        """What replies decided until now must wait for; None when all of it is as durable as promised."""
+
+    def handle(self, command: Command) -> Reply:
+        """Decides and applies. Raises `ShardStopped` when the shard serves no more."""
+
+    def wait_for_jobs(
+        self, topics: Sequence[bytes], timeout_ms: int, deliver: Callable[[Leased | None], None]
+    ) -> Waiter:
+        """Waits, first come first served on each topic, for exactly one job of any of `topics`.
+
+        `deliver` is called once, never before this returns: with the lease of one job (then `gate` covers it), or with
+        None when `timeout_ms` (0: never) has passed. `deliver` must not call `handle`.
+        """
+
+    def blocked_on(self, topic: bytes) -> int:
+        """How many waiters wait for this topic."""
+
+    def now_ms(self) -> int:
+        """The clock that decides: milliseconds since the epoch."""
+
+    def facts(self) -> Facts:
+        """What the node knows about itself, by section: Memory, Jobs, Queues, Persistence, Loop …"""
+
+    def reconfigure(self, key: str, value: str) -> None:
+        """Changes one setting of the running node. Raises `SettingsError`, which names the key."""
+
+    def checkpoint(self) -> None:
+        """Starts a checkpoint now instead of when it is due."""
+
+    def shutdown(self) -> None:
+        """Asks the node to stop: it finishes what was accepted, syncs, and ends. Returns at once."""

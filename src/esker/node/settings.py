@@ -1,0 +1,177 @@
+"""Every setting of a node: one table with type, default, unit and meaning.
+
+A value comes from, in this order: a flag, an `ESKER_*` variable, a key of `esker.toml`, the default. The names are the same
+everywhere: `memory_limit` is `--memory-limit`, `ESKER_MEMORY_LIMIT` and `memory_limit = "2gb"`. Unknown names are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from esker.engine.config import Durability
+from esker.errors import SettingsError
+
+_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
+_SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
+_TRUE, _FALSE = {"yes", "true", "on", "1"}, {"no", "false", "off", "0"}
+
+
+def parse_bytes(text: str) -> int:
+    """As in Redis: 1k is 1000, 1kb is 1024, and so on to gb."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNITS:
+        raise ValueError("expected a size such as 512mb or 2gb")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _parse_bool(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError("expected yes or no")
+    return word in _TRUE
+
+
+def _parse_port(text: str) -> int:
+    port = int(text)
+    if not -1 <= port <= 65535:
+        raise ValueError("expected a port: 0 picks a free one, -1 turns this front off")
+    return port
+
+
+def _parse_absent_front(text: str) -> int:
+    if int(text) != -1:
+        raise ValueError("this version of Esker has no such front; only -1 (off) is possible")
+    return -1
+
+
+def _parse_positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError("expected a number above 0")
+    return value
+
+
+def _parse_count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError("expected a number of 0 or more")
+    return value
+
+
+def _parse_durability(text: str) -> Durability:
+    return Durability(text.strip().lower())
+
+
+def memory_default() -> int:
+    """Half of the memory this process may use."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit_file = Path("/sys/fs/cgroup/memory.max")
+    if limit_file.exists() and (text := limit_file.read_text().strip()).isdigit():
+        total = min(total, int(text))
+    return total // 2
+
+
+_Value = TypeVar("_Value")
+
+
+def _setting(default: _Value, parse: Callable[[str], _Value], unit: str, says: str, live: bool = False) -> _Value:
+    """`live`: it can be changed while the node runs."""
+    value: _Value = field(default=default, metadata={"parse": parse, "unit": unit, "says": says, "live": live})
+    return value
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    data: str = _setting("data", str, "path", "where everything is kept; made when it is missing")
+    host: str = _setting("127.0.0.1", str, "address", "what the fronts listen on; beyond loopback a password is needed")
+    resp_port: int = _setting(7711, _parse_port, "port", "the Redis protocol; 0 picks a free port, -1 turns it off")
+    http_port: int = _setting(-1, _parse_absent_front, "port", "HTTP: not in this version, only -1")
+    grpc_port: int = _setting(-1, _parse_absent_front, "port", "gRPC: not in this version, only -1")
+    dashboard_port: int = _setting(-1, _parse_absent_front, "port", "the web page: not in this version, only -1")
+    port_file: str = _setting("", str, "path", "where to write the bound ports as JSON once the node is ready")
+    password: str = _setting("", str, "text", "what clients must say with AUTH; empty: nothing", live=True)
+
+    memory_limit: int = _setting(0, parse_bytes, "bytes", "memory for jobs; 0: half of the machine's", live=True)
+    hot_payloads: int = _setting(
+        256 << 20, parse_bytes, "bytes", "payloads kept in memory; the rest of a deep backlog is read when leased", live=True
+    )
+    queue_durability: Durability = _setting(
+        Durability.FSYNC, _parse_durability, "class", "of a queue made without a config: ephemeral, memory, disk, fsync"
+    )
+    segment_size: int = _setting(64 << 20, parse_bytes, "bytes", "size of a journal segment")
+    sync_interval_ms: int = _setting(100, _parse_positive, "ms", "how soon the disk class is synced")
+    checkpoint_interval_s: int = _setting(5, _parse_positive, "s", "how often changed state goes to the store", live=True)
+    checkpoint_after: int = _setting(
+        64 << 20, parse_bytes, "bytes", "unsaved payload bytes that ask for a checkpoint sooner", live=True
+    )
+
+    clients_max: int = _setting(10_000, _parse_positive, "clients", "connections of the Redis front", live=True)
+    idle_timeout_s: int = _setting(0, _parse_count, "s", "idle connections are closed after this; 0: never", live=True)
+    diagnostics: str = _setting("text", str, "text|json", "the form of diagnostics on standard error")
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        return self.memory_limit or memory_default()
+
+    def set(self, name: str, text: str) -> None:
+        """Raises SettingsError that names the setting, the value and what was expected."""
+        known = _BY_NAME.get(name)
+        if known is None:
+            near = get_close_matches(name, _BY_NAME, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_BY_NAME)}"
+            raise SettingsError(f"unknown setting {name!r}{hint}")
+        try:
+            setattr(self, name, known.metadata["parse"](text))
+        except ValueError as error:
+            raise SettingsError(f"setting {name} cannot be {text!r}: {error}") from error
+
+
+_BY_NAME = {setting.name: setting for setting in fields(Settings)}
+
+
+def is_live(name: str) -> bool:
+    return name in _BY_NAME and bool(_BY_NAME[name].metadata["live"])
+
+
+def table() -> list[tuple[str, str, str, str]]:
+    """Name, default, unit and meaning of every setting, for --help and the docs."""
+    return [
+        (setting.name, str(setting.default), str(setting.metadata["unit"]), str(setting.metadata["says"]))
+        for setting in _BY_NAME.values()
+    ]
+
+
+def read_settings(
+    flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None
+) -> Settings:
+    """Merges the sources, the strongest last. `file` None: `esker.toml` here, if there is one."""
+    settings = Settings()
+    path = Path("esker.toml") if file is None else file
+    if file is not None or path.exists():
+        for name, text in _read_file(path).items():
+            settings.set(name, text)
+    for name, text in environment.items():
+        if name.startswith("ESKER_"):
+            settings.set(name.removeprefix("ESKER_").lower(), text)
+    for name, text in flags.items():
+        settings.set(name, text)
+    if settings.diagnostics not in ("text", "json"):
+        raise SettingsError(f"setting diagnostics cannot be {settings.diagnostics!r}: expected text or json")
+    return settings
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    return {name: str(value) for name, value in values.items()}

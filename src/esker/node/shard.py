@@ -1,0 +1,228 @@
+"""The shard loop: one machine, one journal, one writer.
+
+    handle(command)   decide and evolve at once, on the event loop
+    gate              what a reply has to wait for: the batch that carries everything decided so far
+    commit            while one batch is on its way to disk, the next one fills; all connections share it
+
+The order of effects: events are recorded, the batch is appended, the disk has it, then replies leave. State in memory runs
+ahead of the disk, so a failed append leaves memory and disk apart; the shard then stops for good, answers everything with
+`ShardStopped`, and a restart recovers what the disk has. A sync is never tried twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from esker.engine import commands
+from esker.engine.events import encode_batch
+from esker.engine.machine import Machine
+from esker.engine.queues.clockwork import next_wake_ms
+from esker.engine.replies import Leased, Reply
+from esker.errors import Code, EskerError, Refusal, ShardStopped
+from esker.journal.interface import Journal
+from esker.node.clock import Clock
+from esker.node.waiting import Deliver, Waiter, WaitingRoom
+
+# Events that may wait for the disk before replies of the lesser classes wait too: bounds memory when the disk is slow.
+OUTBOX_EVENTS_MAX = 20_000
+
+_TICK = commands.Tick()
+_FAR = 1 << 62
+_HOUSEKEEPING_S = 1.0
+_DISK_FULL = Refusal(
+    Code.DISK_FULL, "the disk is nearly full: no new jobs are taken until there is room; leases and acks go on"
+)
+
+
+class Batch:
+    """Events on their way to disk, and who wants to know when they are there."""
+
+    __slots__ = ("_subscribers", "sync")
+
+    def __init__(self) -> None:
+        self._subscribers: list[Callable[[BaseException | None], None]] = []
+        self.sync = False
+
+    def subscribe(self, done: Callable[[BaseException | None], None]) -> None:
+        """`done` is called once, on the loop: with None when the batch is as durable as its events need."""
+        self._subscribers.append(done)
+
+    def finish(self, error: BaseException | None) -> None:
+        for done in self._subscribers:
+            done(error)
+
+
+class Shard:
+    def __init__(self, machine: Machine, journal: Journal, clock: Clock, waiting: WaitingRoom) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+        self._journal = journal
+        self._clock = clock
+        self._waiting = waiting
+        self._open = Batch()
+        self._flying: list[Batch] = []  # given to the journal, oldest first
+        self._due = False  # a commit is scheduled for the end of this turn
+        self._wake_at = _FAR
+        self._timer: asyncio.TimerHandle | None = None
+        self._house = self._loop.call_later(_HOUSEKEEPING_S, self._keep_house)
+        self.stopped: ShardStopped | None = None
+        self.on_stop: Callable[[ShardStopped], None] | None = None
+        self.batches = 0
+        self.events = 0
+        self._arm()
+
+    def handle(self, command: commands.Command) -> Reply:
+        """Raises ShardStopped when the shard no longer serves."""
+        if self.stopped is not None:
+            raise self.stopped
+        machine = self._machine
+        try:
+            reply = machine.handle(command, self._clock.now_ms())
+        except EskerError as error:  # a broken invariant: whatever state this is, it must not reach the disk
+            self.stop(error)
+            raise
+        if machine.outbox and not self._due:
+            self._due = True
+            self._loop.call_soon(self._commit)
+        if machine.woken:
+            if self._waiting:
+                self._serve()
+            machine.woken.clear()
+        if machine.wakes and machine.wakes[0][0] < self._wake_at:
+            self._arm()
+        return reply
+
+    @property
+    def gate(self) -> Batch | None:
+        """None when everything decided so far is durable enough to talk about."""
+        machine = self._machine
+        if machine.must_sync or len(machine.outbox) > OUTBOX_EVENTS_MAX:
+            return self._open
+        for batch in reversed(self._flying):
+            if batch.sync:
+                return batch
+        return None
+
+    def flush(self) -> int:
+        """Gives all recorded events to the journal, synced, and returns the position of the last one."""
+        if self._machine.outbox:
+            self._machine.must_sync = True
+            self._append()
+        return self._journal.last_position
+
+    async def settled(self) -> None:
+        """Waits until everything decided so far is on disk."""
+        self.flush()
+        if self._flying:
+            arrival: asyncio.Future[BaseException | None] = self._loop.create_future()
+
+            def arrived(error: BaseException | None) -> None:
+                if not arrival.done():  # it is, when whoever waited was cancelled
+                    arrival.set_result(error)
+
+            self._flying[-1].subscribe(arrived)
+            error = await arrival
+            if error is not None:
+                raise error
+
+    # -- waiting for jobs
+
+    def wait_for_jobs(self, topics: Sequence[bytes], timeout_ms: int, deliver: Deliver) -> Waiter:
+        """Serves one job of the first of `topics` that gets one; None after `timeout_ms` (0: never)."""
+        waiter = Waiter(topics, deliver)
+        self._waiting.enter(waiter)
+        if timeout_ms:
+            timer = self._loop.call_later(timeout_ms / 1000, waiter.serve, None)
+            leave = waiter.on_end
+
+            def end() -> None:
+                timer.cancel()
+                if leave is not None:
+                    leave()
+
+            waiter.on_end = end
+        return waiter
+
+    def _serve(self) -> None:
+        machine = self._machine
+        for name in list(machine.woken):
+            while (waiter := self._waiting.first(name)) is not None:
+                reply = machine.handle(commands.Lease(name), self._clock.now_ms())
+                if not isinstance(reply, Leased) or not reply.deliveries:
+                    break
+                waiter.serve(reply)
+
+    # -- time
+
+    def _arm(self) -> None:
+        due = next_wake_ms(self._machine)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_at = _FAR if due is None else due
+        self._timer = None
+        if due is not None:
+            delay = min(max(0.0, (due - self._clock.now_ms()) / 1000), 3600.0)
+            self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        if self.stopped is None:
+            self._wake_at = _FAR
+            self.handle(_TICK)
+            self._arm()
+
+    def _keep_house(self) -> None:
+        if self.stopped is None:
+            self._machine.refuse_new = None if self._journal.has_room() else _DISK_FULL
+            self.handle(_TICK)
+            self._house = self._loop.call_later(_HOUSEKEEPING_S, self._keep_house)
+
+    # -- the way to disk
+
+    def _commit(self) -> None:
+        """At the end of a turn, unless a batch is on its way: then that one's arrival commits the next."""
+        self._due = False
+        if self._machine.outbox and not self._flying and self.stopped is None:
+            self._append()
+
+    def _append(self) -> None:
+        machine = self._machine
+        batch, events = self._open, machine.outbox
+        batch.sync = machine.must_sync
+        machine.outbox = []
+        machine.must_sync = False
+        self._open = Batch()
+        self._flying.append(batch)
+        self.batches += 1
+        self.events += len(events)
+        arrived, tell = self._arrived, self._loop.call_soon_threadsafe
+        self._journal.append(encode_batch(events), batch.sync, lambda error: tell(arrived, batch, error))
+
+    def _arrived(self, batch: Batch, error: BaseException | None) -> None:
+        if error is not None:
+            self.stop(error)
+            return
+        if self.stopped is None:
+            self._flying.remove(batch)
+            batch.finish(None)
+            if self._machine.outbox and not self._flying:
+                self._append()
+
+    def stop(self, cause: BaseException) -> None:
+        """Serves no more: what memory holds and what the disk holds may no longer agree."""
+        if self.stopped is not None:
+            return
+        self.stopped = ShardStopped(f"this shard has stopped: {cause}; restart the node to recover what the disk has")
+        self.stopped.__cause__ = cause
+        for batch in [*self._flying, self._open]:
+            batch.finish(self.stopped)
+        self._flying = []
+        self.close()
+        if self.on_stop is not None:
+            self.on_stop(self.stopped)
+
+    def close(self) -> None:
+        """No more time passes."""
+        self._house.cancel()
+        if self._timer is not None:
+            self._timer.cancel()

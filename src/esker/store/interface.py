@@ -1,0 +1,34 @@
+"""The store: the checkpointed state of a shard, as ordered keys and values.
+
+It is always behind the journal and can be rebuilt from an older checkpoint and the journal, so it needs no log of its
+own. What it promises:
+* `write` is atomic and visible at once; after a crash the store holds a prefix of the writes, never a part of one.
+* After `persist` returns, every write before it survives any crash.
+* `write` of at most `WRITE_KEYS` keys takes about a millisecond or two: it is called on the event loop. `persist` may take long and
+  is called in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+# Keys in one write: rocksdb through rocksdict takes about 1 us a key and holds the GIL, so this keeps a slice near 1 ms.
+WRITE_KEYS = 512
+
+Puts = Sequence[tuple[bytes, bytes]]
+Ranges = Sequence[tuple[bytes, bytes]]
+
+
+class Store(Protocol):
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys of [start, end) in order."""
+
+    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> None:
+        """First removes `ranges` ([start, end) each), then `deletes`, then puts."""
+
+    def persist(self) -> None: ...
+
+    def close(self) -> None: ...

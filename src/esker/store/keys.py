@@ -1,0 +1,92 @@
+"""How state is laid out in the store. One letter says what a key holds; numbers are big-endian, so order is order.
+
+    m                              Meta: the journal position and the counters of the shard
+    t topic                        TopicHeader
+    p topic partition              PartitionHeader
+    j topic partition seq          a job without its payload (engine/queues/job.py)
+    b topic partition seq          the payload ("body") of that job
+    d topic partition key          an idempotency key
+
+Jobs and bodies are apart so that a restart reads only what it must have in memory.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+import msgspec
+
+from esker.engine.config import Pause, TopicConfig
+from esker.engine.queues.partition import Counters
+
+FORMAT = 1
+"""Version of this layout. To change it: raise the number, teach `checkpoint.load` to read the one before, and say in
+docs/decisions what an upgrade does."""
+
+META = b"m"
+
+_place = Struct(">cIH").pack
+_place_seq = Struct(">cIHQ").pack
+_topic = Struct(">cI").pack
+
+
+class Meta(msgspec.Struct, frozen=True, array_like=True):
+    format: int
+    position: int
+    next_number: int
+    last_ms: int
+
+
+class TopicHeader(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    name: bytes
+    config: TopicConfig
+    created_ms: int
+    lazy: bool
+    pause: Pause
+
+
+class PartitionHeader(msgspec.Struct, frozen=True, array_like=True):
+    next_seq: int
+    ceiling: int
+    active_ms: int
+    counters: Counters
+
+
+class StoredKey(msgspec.Struct, frozen=True, array_like=True):
+    created_ms: int
+    seq: int
+
+
+def topic_key(number: int) -> bytes:
+    return _topic(b"t", number)
+
+
+def partition_key(number: int, index: int) -> bytes:
+    return _place(b"p", number, index)
+
+
+def job_key(number: int, index: int, seq: int) -> bytes:
+    return _place_seq(b"j", number, index, seq)
+
+
+def body_key(number: int, index: int, seq: int) -> bytes:
+    return _place_seq(b"b", number, index, seq)
+
+
+def dedup_key(number: int, index: int, key: bytes) -> bytes:
+    return _place(b"d", number, index) + key
+
+
+def jobs_below(number: int, index: int, seq: int) -> list[tuple[bytes, bytes]]:
+    """The ranges that hold the jobs of a partition below a seq."""
+    return [(_place_seq(kind, number, index, 0), _place_seq(kind, number, index, seq)) for kind in (b"j", b"b")]
+
+
+def partition_range(kind: bytes, number: int, index: int) -> tuple[bytes, bytes]:
+    return _place(kind, number, index), _place(kind, number, index + 1)
+
+
+def topic_ranges(number: int) -> list[tuple[bytes, bytes]]:
+    """Everything about a topic."""
+    return [(_topic(kind, number), _topic(kind, number + 1)) for kind in (b"t", b"p", b"j", b"b", b"d")]
