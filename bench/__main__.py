@@ -43,7 +43,9 @@ def main() -> int:
         )
         report = _run(bench, options.only, console)
     show(report, console)
-    out: Path | None = options.out or (None if options.quick or options.only != list(MEASURES) else HERE / "results")
+    # The saved results speak of this repository's node, measured in full; anything else must be asked for.
+    whole = options.only == list(MEASURES) and not options.quick and not (options.esker or options.esker_port)
+    out: Path | None = options.out or (HERE / "results" if whole else None)
     if out is not None:
         save(report, out)
         console.print(f"written: {out}")
@@ -115,4 +117,7 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # the peers are stopped by now

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from bench import bars
-from bench.figures import Latency, Run
+from bench.figures import Latency, Run, alternated
 from bench.peers import Bench, Peer, PeerFailed, program
 from bench.report import Row, compared
 from bench.talk import PAYLOAD_BYTES
@@ -16,35 +17,35 @@ CASES = ((50, 1), (200, 1), (50, 16), (200, 16))  # connections, depth of pipeli
 REQUESTS = {1: 150_000, 16: 1_000_000}  # by depth of pipeline: two to five seconds each
 REQUESTS_QUICK = {1: 50_000, 16: 300_000}
 SECONDS_MAX = 180
+PAYLOAD = "x" * PAYLOAD_BYTES
+
+Load = Callable[[Peer, Sequence[str]], Run]
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    requests = REQUESTS_QUICK if bench.quick else REQUESTS
     for connections, pipeline in CASES:
-        esker_runs, redis_runs = [], []
-        for _ in range(bench.rounds):
-            with bench.redis() as redis:
-                redis_runs.append(benchmark(redis, connections, pipeline, requests[pipeline], "LPUSH", "q"))
-            with bench.esker() as esker:
-                run = benchmark(esker, connections, pipeline, requests[pipeline], "ADDJOB", "q", after=("0",))
-                esker_runs.append(run)
-        yield compared(
-            "enqueue",
-            f"{connections} connections, P{pipeline}",
-            "Redis",
-            esker_runs,
-            redis_runs,
-            bars.ENQUEUE[pipeline],
-        )
+        requests = (REQUESTS_QUICK if bench.quick else REQUESTS)[pipeline]
+        load = partial(benchmark, connections, pipeline, requests)
+        esker, redis = alternated(bench.rounds, partial(_addjob, bench, load), partial(_lpush, bench, load))
+        case = f"{connections} connections, P{pipeline}"
+        yield compared("enqueue", case, "Redis", esker, redis, bars.ENQUEUE[pipeline])
 
 
-def benchmark(
-    peer: Peer, connections: int, pipeline: int, requests: int, *before: str, after: tuple[str, ...] = ()
-) -> Run:
-    """One run of redis-benchmark with the words before and after the payload."""
+def _addjob(bench: Bench, load: Load) -> Run:
+    with bench.esker() as esker:
+        return load(esker, ("ADDJOB", "q", PAYLOAD, "0"))
+
+
+def _lpush(bench: Bench, load: Load) -> Run:
+    with bench.redis() as redis:
+        return load(redis, ("LPUSH", "q", PAYLOAD))
+
+
+def benchmark(connections: int, pipeline: int, requests: int, peer: Peer, words: Sequence[str]) -> Run:
+    """One run of redis-benchmark that sends the command `words` again and again."""
     command = [
         program("redis-benchmark"), "-h", "127.0.0.1", "-p", str(peer.port), "-c", str(connections),
-        "-P", str(pipeline), "-n", str(requests), "--csv", *before, "x" * PAYLOAD_BYTES, *after,
+        "-P", str(pipeline), "-n", str(requests), "--csv", *words,
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import msgspec
@@ -46,6 +46,17 @@ def latency_of(seconds: Sequence[float]) -> Latency:
 def joined(runs: Sequence[Run]) -> Run:
     """Slices of one measurement as one run: counts and times add up, latencies are the median slice's."""
     return Run(sum(run.count for run in runs), sum(run.seconds for run in runs), median_latency(runs), cpu(runs))
+
+
+def alternated(rounds: int, one: Callable[[], Run], two: Callable[[], Run]) -> tuple[list[Run], list[Run]]:
+    """Runs both in every round, and swaps who goes first: the first one's files may keep the disk busy."""
+    ones: list[Run] = []
+    twos: list[Run] = []
+    for turn in range(rounds):
+        order = ((one, ones), (two, twos)) if turn % 2 else ((two, twos), (one, ones))
+        for run, runs in order:
+            runs.append(run())
+    return ones, twos
 
 
 def median_rate(runs: Sequence[Run]) -> float:

@@ -8,9 +8,10 @@ is for the most part that of group commit to none, and grows with the connection
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from bench import bars, load
-from bench.figures import Run
+from bench.figures import Run, alternated
 from bench.peers import Bench
 from bench.report import Row, compared
 
@@ -20,13 +21,18 @@ SECONDS, SECONDS_QUICK = 20.0, 5.0
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    esker_runs, beanstalkd_runs = [], []
-    for _ in range(bench.rounds):
-        with bench.beanstalkd() as beanstalkd:
-            beanstalkd_runs.append(_run(bench, "beanstalkd-life", beanstalkd.port))
-        with bench.esker() as esker:
-            esker_runs.append(_run(bench, "esker-life", esker.port))
-    yield compared("life", f"{CONNECTIONS} connections", "beanstalkd", esker_runs, beanstalkd_runs, bars.LIFE)
+    esker, beanstalkd = alternated(bench.rounds, partial(_esker, bench), partial(_beanstalkd, bench))
+    yield compared("life", f"{CONNECTIONS} connections", "beanstalkd", esker, beanstalkd, bars.LIFE)
+
+
+def _esker(bench: Bench) -> Run:
+    with bench.esker() as esker:
+        return _run(bench, "esker-life", esker.port)
+
+
+def _beanstalkd(bench: Bench) -> Run:
+    with bench.beanstalkd() as beanstalkd:
+        return _run(bench, "beanstalkd-life", beanstalkd.port)
 
 
 def _run(bench: Bench, talk: str, port: int) -> Run:

@@ -71,7 +71,7 @@ def compared(measure: str, case: str, against: str, esker: Sequence[Run], other:
 
 
 METHOD = """\
-* Every measure alternates Esker and its peer, one after the other, in {rounds} round(s); a figure is the median of the
+* Every measure alternates Esker and its peer in {rounds} round(s), and who goes first; a figure is the median of the
   rounds, a ratio is the ratio of medians, and "rounds" gives the lowest and highest ratio of a single round.
 * Payloads are 200 bytes. Every peer runs on loopback with its data on one file system, starts afresh for each run, and
   syncs every write before its reply: Redis with `appendonly yes`, `appendfsync always`, no snapshots, no rewriting;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -14,6 +15,7 @@ from esker.testing.faults import FaultyDisk
 from tests.journal.answers import Answers, append_and_wait
 
 SEGMENT_BYTES = 4096
+BIG_BYTES = 3960  # nearly a segment: no other frame fits beside it
 NEVER_MS = 3_600_000  # longer than any test: nothing happens by the clock
 
 
@@ -146,7 +148,8 @@ def test_a_full_disk_is_foretold_while_appends_still_succeed(
     disk.limit_space(0)
     journal.settle()
     assert journal.has_room()  # one spare is in hand, and no reserve is asked for
-    assert append_and_wait(journal, b"x" * 3900, b"y") == [None, None]  # takes the spare
+    assert append_and_wait(journal, b"x" * 3000) == [None]  # fits in the segment there is
+    assert append_and_wait(journal, b"y" * 3000) == [None]  # takes the spare
     journal.settle()
     assert not journal.has_room()
     assert append_and_wait(journal, b"z" * 100) == [None]
@@ -156,7 +159,7 @@ def test_an_append_without_any_space_is_refused_and_earlier_ones_stay(
     tmp_path: Path, journal: FileJournal, disk: FaultyDisk
 ) -> None:
     disk.limit_space(100)
-    big = b"x" * 3900
+    big = b"x" * BIG_BYTES
     first, second, third, fourth = append_and_wait(journal, big, big, big, b"small")
     assert (first, isinstance(second, JournalFull)) == (None, True)
     assert isinstance(third, JournalFull)
@@ -181,7 +184,7 @@ def test_a_frame_too_big_for_the_disk_is_refused_as_full(
 
 def test_room_returns_when_space_does(journal: FileJournal, disk: FaultyDisk) -> None:
     disk.limit_space(0)
-    append_and_wait(journal, b"x" * 3900)
+    append_and_wait(journal, b"x" * BIG_BYTES)
     journal.settle()
     assert not journal.has_room()
     disk.limit_space(None)
@@ -190,16 +193,16 @@ def test_room_returns_when_space_does(journal: FileJournal, disk: FaultyDisk) ->
 
 
 def test_room_returns_when_segments_retire(journal: FileJournal, disk: FaultyDisk) -> None:
-    append_and_wait(journal, *[b"x" * 3900] * 3)
+    append_and_wait(journal, *[b"x" * BIG_BYTES] * 3)
     journal.settle()
     disk.limit_space(0)
-    append_and_wait(journal, b"x" * 3900)
+    append_and_wait(journal, b"x" * BIG_BYTES)
     journal.settle()
     assert not journal.has_room()
     journal.retire(4)
     journal.settle()
     assert journal.has_room()
-    assert append_and_wait(journal, b"x" * 3900, b"x" * 3900) == [None, None]
+    assert append_and_wait(journal, b"x" * BIG_BYTES, b"x" * BIG_BYTES) == [None, None]
 
 
 def test_a_disk_below_the_reserve_has_no_room_although_a_spare_is_there(tmp_path: Path, disk: FaultyDisk) -> None:
@@ -212,7 +215,7 @@ def test_a_disk_below_the_reserve_has_no_room_although_a_spare_is_there(tmp_path
     journal.settle()
     assert not journal.has_room()
     # The reserve is for the appends that must go on.
-    assert append_and_wait(journal, *[b"x" * 3900] * 8) == [None] * 8
+    assert append_and_wait(journal, *[b"x" * BIG_BYTES] * 8) == [None] * 8
     journal.close()
 
 
@@ -220,17 +223,21 @@ def test_a_disk_that_cannot_sync_a_new_segment_stops_the_journal(
     tmp_path: Path, journal: FileJournal, disk: FaultyDisk
 ) -> None:
     disk.fail_sync(error=errno.EIO)  # the next sync is that of the new segment's header
-    (error,) = append_and_wait(journal, b"x" * 3900)
+    (error,) = append_and_wait(journal, b"x" * BIG_BYTES)
     assert isinstance(error, SyncFailed)
     journal.close()
     assert kept(tmp_path) == [b"before"]
 
 
 def test_a_callback_that_raises_stops_the_journal_instead_of_hanging_it(tmp_path: Path, journal: FileJournal) -> None:
+    called = Event()
+
     def broken(error: BaseException | None) -> None:
+        called.set()
         raise RuntimeError("the loop is closed")
 
     journal.append(b"kept", True, broken)
+    assert called.wait(30)
     (error,) = append_and_wait(journal, b"later")
     assert isinstance(error, JournalError)
     assert "the loop is closed" in str(error)

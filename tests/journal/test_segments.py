@@ -95,7 +95,7 @@ def test_a_recycled_segment_has_a_new_identity_and_its_old_frames_never_come_bac
     for number in range(1, 60):
         # Equal sizes, so that old frames lie exactly where the walk would look for the next one.
         append_and_wait(journal, *[bytes([number]) * 800] * 3)
-        journal.retire(journal.last_position - 2)
+        journal.retire(journal.last_position - 3)
         journal.settle()
         for path in tmp_path.glob("*.segment"):
             header = decode_segment_header(path.read_bytes()[:SEGMENT_HEADER_BYTES], path.name)
@@ -175,7 +175,7 @@ def test_a_spare_with_old_content_from_before_a_restart_is_used_safely(tmp_path:
 def test_a_spare_is_made_while_appends_go_on(tmp_path: Path) -> None:
     disk = FaultyDisk()
     journal = FileJournal(tmp_path, segment_bytes=SEGMENT_BYTES, sync_interval_ms=3_600_000, disk=disk)
-    append_and_wait(journal, b"before")
+    append_and_wait(journal, b"before" * 20)
     journal.settle()
     append_and_wait(journal, BIG, sync=False)  # takes the spare; the next one is being made
     with disk.hold_syncs():

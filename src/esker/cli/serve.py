@@ -32,16 +32,16 @@ _SWITCH_INTERVAL_S = 0.0005
 
 
 def serve(
-    data: Annotated[str | None, typer.Option(help="Data directory; made when it is missing. [default: data]")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    data: Annotated[str | None, typer.Option(help="Data directory; made when it is missing.", show_default="data")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     resp_port: Annotated[
-        int | None, typer.Option(min=-1, max=65535, help="Redis protocol; 0 picks one, -1 is off. [default: 7711]")
+        int | None, typer.Option(min=-1, max=65535, help="Redis protocol; 0 picks one, -1 is off.", show_default="7711")
     ] = None,
-    http_port: Annotated[int | None, typer.Option(help="HTTP; not in this version. [default: -1]")] = None,
-    grpc_port: Annotated[int | None, typer.Option(help="gRPC; not in this version. [default: -1]")] = None,
-    dashboard_port: Annotated[int | None, typer.Option(help="Web page; not in this version. [default: -1]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="HTTP; not in this version.", show_default="-1")] = None,
+    grpc_port: Annotated[int | None, typer.Option(help="gRPC; not in this version.", show_default="-1")] = None,
+    dashboard_port: Annotated[int | None, typer.Option(help="Web page; not in this version.", show_default="-1")] = None,
     port_file: Annotated[str | None, typer.Option(help="Write the bound ports here, as JSON, when ready.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file. [default: esker.toml, if there is one]")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file.", show_default="esker.toml, if there is one")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; see `esker settings`.")
     ] = None,

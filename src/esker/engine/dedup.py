@@ -48,7 +48,7 @@ class Dedup:
 
     def forget(self, since_ms: int, limit: int) -> None:
         """Drops up to `limit` entries whose window is over."""
-        old = []
+        old: list[bytes] = []
         for key, entry in self.entries.items():
             if entry.created_ms > since_ms or len(old) == limit:
                 break

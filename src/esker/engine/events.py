@@ -21,7 +21,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     pass
 
 
-class TopicCreated(_Event, tag=1):
+class TopicCreated(_Event, frozen=True, tag=1):
     """`lazy`: made on first use without a config, so it may leave when idle and empty."""
 
     topic: int
@@ -31,24 +31,24 @@ class TopicCreated(_Event, tag=1):
     lazy: bool
 
 
-class TopicConfigured(_Event, tag=2):
+class TopicConfigured(_Event, frozen=True, tag=2):
     topic: int
     ts: int
     config: TopicConfig
 
 
-class TopicDeleted(_Event, tag=3):
+class TopicDeleted(_Event, frozen=True, tag=3):
     topic: int
     ts: int
 
 
-class TopicPaused(_Event, tag=4):
+class TopicPaused(_Event, frozen=True, tag=4):
     topic: int
     ts: int
     pause: Pause
 
 
-class SeqReserved(_Event, tag=5):
+class SeqReserved(_Event, frozen=True, tag=5):
     """Seqs below `ceiling` may have been given out, even if no record of them is left."""
 
     topic: int
@@ -56,7 +56,7 @@ class SeqReserved(_Event, tag=5):
     ceiling: int
 
 
-class Purged(_Event, tag=6):
+class Purged(_Event, frozen=True, tag=6):
     """Every job below seq `below` is gone."""
 
     topic: int
@@ -65,7 +65,7 @@ class Purged(_Event, tag=6):
     below: int
 
 
-class Enqueued(_Event, tag=10):
+class Enqueued(_Event, frozen=True, tag=10):
     topic: int
     partition: int
     seq: int
@@ -78,7 +78,7 @@ class Enqueued(_Event, tag=10):
     details: Details | None
 
 
-class JobLeased(_Event, tag=11):
+class JobLeased(_Event, frozen=True, tag=11):
     topic: int
     partition: int
     seq: int
@@ -89,7 +89,7 @@ class JobLeased(_Event, tag=11):
     holder: bytes
 
 
-class JobAcked(_Event, tag=12):
+class JobAcked(_Event, frozen=True, tag=12):
     topic: int
     partition: int
     seq: int
@@ -104,7 +104,7 @@ class ReturnReason(IntEnum):
     RESUMED = 4  # a withdrawal ended
 
 
-class JobReturned(_Event, tag=13):
+class JobReturned(_Event, frozen=True, tag=13):
     """Back to the queue, at once or (`due_ms`) later, with the counters as they are now."""
 
     topic: int
@@ -117,7 +117,7 @@ class JobReturned(_Event, tag=13):
     reason: ReturnReason
 
 
-class LeaseExtended(_Event, tag=14):
+class LeaseExtended(_Event, frozen=True, tag=14):
     topic: int
     partition: int
     seq: int
@@ -125,7 +125,7 @@ class LeaseExtended(_Event, tag=14):
     deadline_ms: int
 
 
-class JobWithdrawn(_Event, tag=15):
+class JobWithdrawn(_Event, frozen=True, tag=15):
     """Out of the queue without a lease until `due_ms`; 0: until someone puts it back."""
 
     topic: int
@@ -135,7 +135,7 @@ class JobWithdrawn(_Event, tag=15):
     due_ms: int
 
 
-class JobReprioritised(_Event, tag=16):
+class JobReprioritised(_Event, frozen=True, tag=16):
     topic: int
     partition: int
     seq: int
@@ -151,7 +151,7 @@ class RemoveReason(IntEnum):
     EVICTED = 4
 
 
-class JobRemoved(_Event, tag=17):
+class JobRemoved(_Event, frozen=True, tag=17):
     topic: int
     partition: int
     seq: int
@@ -159,7 +159,7 @@ class JobRemoved(_Event, tag=17):
     reason: RemoveReason
 
 
-class JobReplayed(_Event, tag=18):
+class JobReplayed(_Event, frozen=True, tag=18):
     """A dead letter is back in its queue under its old seq; as `Enqueued`, with the time it was first made."""
 
     topic: int

@@ -23,6 +23,11 @@ class Access:
     def required(self) -> bool:
         return len(self._passwords) > 0
 
+    @property
+    def shown(self) -> str:
+        """The password for those who are inside already, as Redis's CONFIG GET shows it."""
+        return self._passwords[0].decode("utf-8", "backslashreplace") if self._passwords else ""
+
     def replace(self, passwords: Iterable[bytes]) -> None:
         """From now on these open the door; connections that are inside stay."""
         self._passwords = tuple(password for password in passwords if password)

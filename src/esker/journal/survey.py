@@ -114,14 +114,15 @@ def _survey_segment(path: Path, data: bytes, first: int, next_first: int | None)
 def _judge_middle(path: Path, data: bytes, end: int, segment_id: int, expected: int, next_first: int) -> Fault | None:
     if expected == next_first:
         return None
-    lost = f"position {expected}" if next_first - expected == 1 else f"positions {expected} to {next_first - 1}"
+    beyond = list(frames_beyond(data, end, segment_id))
+    found_again = min((frame.position for frame in beyond if frame.position > expected), default=next_first)
+    lost = f"position {expected}" if found_again - expected == 1 else f"positions {expected} to {found_again - 1}"
     what = (
         f"{lost} should be here and cannot be read"
         if expected < next_first
         else f"it holds positions up to {expected - 1}, but the next segment begins at {next_first}"
     )
-    stray = _stray(list(frames_beyond(data, end, segment_id)))
-    return Fault(path, end, written_end(data, end, segment_id) - end, what, False, stray, next_first - 1)
+    return Fault(path, end, written_end(data, end, segment_id) - end, what, False, _stray(beyond), next_first - 1)
 
 
 def _judge_tail(path: Path, data: bytes, end: int, segment_id: int, expected: int) -> Fault | None:

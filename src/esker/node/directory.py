@@ -1,10 +1,10 @@
 """The data directory: who has it, which format it has, and which node it belongs to.
 
-    lock       held by the process that has the directory open
-    format     the version of the layout
-    node       the id of this node: 40 hexadecimal characters
-    journal/   see journal/file.py
-    store/     see store/rocksdb.py
+lock       held by the process that has the directory open
+format     the version of the layout
+node       the id of this node: 40 hexadecimal characters
+journal/   see journal/file.py
+store/     see store/rocksdb.py
 """
 
 from __future__ import annotations

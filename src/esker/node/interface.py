@@ -2,8 +2,8 @@
 
 The order of effects that every front keeps:
 1. `handle` decides a command and applies it in memory at once; its reply is true, but perhaps not durable yet.
-2. After a turn of commands the front looks at `gate`. `None`: every reply may leave. Otherwise every reply decided until
-   now leaves only after that gate has called back without an error, and in the order of the connection.
+2. After a turn of commands the front looks at `gate`. `None`: every reply may leave. Otherwise every reply decided
+   until now leaves only after that gate has called back without an error, and in the order of the connection.
 
 Everything here is called on the node's event loop, and calls back on it.
 """
@@ -33,6 +33,10 @@ class Waiter(Protocol):
 
 class SettingsView(Protocol):
     """The settings of a node that fronts show to their users."""
+
+    @property
+    def data(self) -> str:
+        """The data directory."""
 
     @property
     def memory_limit_bytes(self) -> int: ...

@@ -44,5 +44,3 @@ class LoopWatch:
 
     def close(self) -> None:
         self._timer.cancel()
-
-

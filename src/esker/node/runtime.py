@@ -1,6 +1,6 @@
 """A node: everything that one process runs, put together, started and stopped in order.
 
-    data directory ─ journal ─ store ─ recovery ─ machine ─ shard ─ checkpointer ─ (fronts, by the caller)
+data directory ─ journal ─ store ─ recovery ─ machine ─ shard ─ checkpointer ─ (fronts, by the caller)
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Node:
         self._shard = Shard(self._machine, self._journal, self._clock, self._waiting)
         self._shard.on_stop = self._shard_stopped
         self._watch = LoopWatch()
-        self._checkpointer = Checkpointer(
-            self._machine, self._shard, self._journal, self._store, settings, self._watch
-        )
+        self._checkpointer = Checkpointer(self._machine, self._shard, self._journal, self._store, settings, self._watch)
         self._checkpoints = asyncio.create_task(self._run_checkpoints(), name="checkpoints")
         self.stop_asked = asyncio.Event()
         self.started_at = time.time()

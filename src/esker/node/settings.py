@@ -100,14 +100,20 @@ class Settings:
 
     memory_limit: int = _setting(0, parse_bytes, "bytes", "memory for jobs; 0: half of the machine's", live=True)
     hot_payloads: int = _setting(
-        256 << 20, parse_bytes, "bytes", "payloads kept in memory; the rest of a deep backlog is read when leased", live=True
+        256 << 20,
+        parse_bytes,
+        "bytes",
+        "payloads kept in memory; the rest of a deep backlog is read when leased",
+        live=True,
     )
     queue_durability: Durability = _setting(
         Durability.FSYNC, _parse_durability, "class", "of a queue made without a config: ephemeral, memory, disk, fsync"
     )
     segment_size: int = _setting(64 << 20, parse_bytes, "bytes", "size of a journal segment")
     sync_interval_ms: int = _setting(100, _parse_positive, "ms", "how soon the disk class is synced")
-    checkpoint_interval_s: int = _setting(5, _parse_positive, "s", "how often changed state goes to the store", live=True)
+    checkpoint_interval_s: int = _setting(
+        5, _parse_positive, "s", "how often changed state goes to the store", live=True
+    )
     checkpoint_after: int = _setting(
         64 << 20, parse_bytes, "bytes", "unsaved payload bytes that ask for a checkpoint sooner", live=True
     )
@@ -148,9 +154,7 @@ def table() -> list[tuple[str, str, str, str]]:
     ]
 
 
-def read_settings(
-    flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None
-) -> Settings:
+def read_settings(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None) -> Settings:
     """Merges the sources, the strongest last. `file` None: `esker.toml` here, if there is one."""
     settings = Settings()
     path = Path("esker.toml") if file is None else file

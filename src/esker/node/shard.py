@@ -195,8 +195,11 @@ class Shard:
         self._flying.append(batch)
         self.batches += 1
         self.events += len(events)
-        arrived, tell = self._arrived, self._loop.call_soon_threadsafe
-        self._journal.append(encode_batch(events), batch.sync, lambda error: tell(arrived, batch, error))
+
+        def done(error: BaseException | None) -> None:
+            self._loop.call_soon_threadsafe(self._arrived, batch, error)
+
+        self._journal.append(encode_batch(events), batch.sync, done)
 
     def _arrived(self, batch: Batch, error: BaseException | None) -> None:
         if error is not None:

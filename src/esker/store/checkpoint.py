@@ -68,9 +68,7 @@ class Checkpoint:
         machine.deleted_topics = []
         self._topics = [_topic_put(topic) for topic in machine.dirty_topics if topic.number in machine.topics]
         machine.dirty_topics = set()
-        self._shares = [
-            _share(partition) for partition in machine.touched if partition.topic.number in machine.topics
-        ]
+        self._shares = [_share(partition) for partition in machine.touched if partition.topic.number in machine.topics]
         machine.touched = set()
         machine.totals.unsaved_bytes = 0
 
@@ -102,16 +100,12 @@ class Checkpoint:
 
 
 def _topic_put(topic: Topic) -> tuple[bytes, bytes]:
-    header = keys.TopicHeader(
-        topic.number, topic.name, topic.config, topic.created_ms, topic.lazy, topic.pause
-    )
+    header = keys.TopicHeader(topic.number, topic.name, topic.config, topic.created_ms, topic.lazy, topic.pause)
     return keys.topic_key(topic.number), _encode(header)
 
 
 def _share(partition: QueuePartition) -> _Share:
-    header = keys.PartitionHeader(
-        partition.next_seq, partition.ceiling, partition.active_ms, partition.counters
-    )
+    header = keys.PartitionHeader(partition.next_seq, partition.ceiling, partition.active_ms, partition.counters)
     dedup = partition.dedup
     share = _Share(
         partition, _encode(header), partition.dirty if partition.topic.journaled else set(), partition.stored_below,
@@ -153,7 +147,9 @@ def _dedup_slices(share: _Share) -> Iterator[Slice]:
         yield Slice([], [keys.dedup_key(number, index, key) for key in batch if key not in entries], [], [])
     for batch in _batched(share.added, WRITE_KEYS):
         puts = [
-            (keys.dedup_key(number, index, key), _encode(keys.StoredKey(*entries[key]))) for key in batch if key in entries
+            (keys.dedup_key(number, index, key), _encode(keys.StoredKey(*entries[key])))
+            for key in batch
+            if key in entries
         ]
         yield Slice(puts, [], [], [])
 

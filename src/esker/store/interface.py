@@ -4,8 +4,8 @@ It is always behind the journal and can be rebuilt from an older checkpoint and 
 own. What it promises:
 * `write` is atomic and visible at once; after a crash the store holds a prefix of the writes, never a part of one.
 * After `persist` returns, every write before it survives any crash.
-* `write` of at most `WRITE_KEYS` keys takes about a millisecond or two: it is called on the event loop. `persist` may take long and
-  is called in a thread.
+* `write` of at most `WRITE_KEYS` keys takes about a millisecond or two: it is called on the event loop. `persist` may
+  take long and is called in a thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-# Keys in one write: rocksdb through rocksdict takes about 1 us a key and holds the GIL, so this keeps a slice near 1 ms.
+# Keys in one write: RocksDB through rocksdict takes about 1 us a key and holds the GIL, so a slice stays near 1 ms.
 WRITE_KEYS = 512
 
 Puts = Sequence[tuple[bytes, bytes]]

@@ -35,9 +35,11 @@ class RocksStore:
         return value
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        # RocksDB could stop at `end` by itself (iterate_upper_bound), but rocksdict frees the bound too early (seen with
-        # 0.3.29: a scan that silently ended short), so the end is checked here.
-        for key, value in self._db.items(from_key=start):
+        # RocksDB could stop at `end` by itself (iterate_upper_bound), but rocksdict frees that bound too early (0.3.29: a
+        # scan silently ended short), so the end is checked here.
+        key: bytes
+        value: bytes
+        for key, value in self._db.items(from_key=start):  # type: ignore[assignment]  # raw mode has only bytes
             if key >= end:
                 return
             yield key, value

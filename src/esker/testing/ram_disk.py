@@ -1,16 +1,28 @@
 """A disk in memory that can lose power.
 
 What a machine keeps when the power goes: all that was synced, and of the rest what happened to reach the platter.
-A file is its durable content and the changes since its last sync; a directory likewise. `lose_power` keeps a
-random part of those changes, in whole sectors, and goes on from there as a machine that was switched on again does:
-descriptors of before are dead.
+A file is its durable content and the changes since its last sync; a directory likewise. `lose_power` gives the disk as
+it is found when the machine is on again, with a random part of those changes, in whole sectors. The disk of before
+fails every call, so whatever still ran on it can do no more.
+
+    >>> from random import Random
+    >>> from pathlib import Path
+    >>> disk = RamDisk()
+    >>> fd = disk.open(Path("kept"), create=True)
+    >>> disk.write(fd, b"synced", 0)
+    6
+    >>> disk.fdatasync(fd)
+    >>> disk.sync_directory(Path("."))
+    >>> disk.lose_power(Random(1)).read(Path("kept"))
+    b'synced'
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -38,44 +50,51 @@ class RamDisk:
         self._renames: list[Callable[[dict[Path, _File]], None]] = []
         self._open: dict[int, _File] = {}
         self._last_fd = 1000
+        self._dead = False
 
-    def lose_power(self, random: Random, in_order: bool = False) -> None:
-        """Keeps what was synced and a random part of the rest: a prefix if `in_order`, else any sectors.
+    def lose_power(self, random: Random, in_order: bool = False) -> RamDisk:
+        """The disk after a power loss: what was synced, and of the rest a prefix if `in_order`, else any sectors.
 
         Directory changes keep their order in both, as every journalling file system has it.
         """
-        with self._lock:
-            self._open.clear()
+        with self._powered():
+            self._dead = True
+            names = dict(self._durable)
             for change in self._renames[: random.randint(0, len(self._renames))]:
-                change(self._durable)
-            self._renames.clear()
-            for file in {id(file): file for file in self._durable.values()}.values():
-                kept = random.randint(0, len(file.changes))
-                chance = random.random()
-                for number, change_file in enumerate(file.changes):
-                    if number < kept if in_order else random.random() < chance:
-                        change_file(file.durable)
-                file.changes.clear()
-                file.seen = bytearray(file.durable)
-            self._seen = dict(self._durable)
+                change(names)
+            after = RamDisk(self._size_bytes)
+            survivors: dict[int, _File] = {}
+            for path, file in names.items():
+                if id(file) not in survivors:
+                    survivors[id(file)] = _survivor(file, random, in_order)
+                after._durable[path] = survivors[id(file)]
+            after._seen = dict(after._durable)
+            return after
+
+    @contextmanager
+    def _powered(self) -> Iterator[None]:
+        with self._lock:
+            if self._dead:
+                raise OSError(errno.EIO, "the power was lost")
+            yield
 
     def names(self, directory: Path) -> Sequence[str]:
-        with self._lock:
+        with self._powered():
             return [path.name for path in self._seen if path.parent == directory]
 
     def make_directory(self, directory: Path) -> None:
         """Every directory is there."""
 
     def read(self, path: Path) -> bytes:
-        with self._lock:
+        with self._powered():
             return bytes(self._file(path).seen)
 
     def size(self, path: Path) -> int:
-        with self._lock:
+        with self._powered():
             return len(self._file(path).seen)
 
     def open(self, path: Path, create: bool = False) -> int:
-        with self._lock:
+        with self._powered():
             if create:
                 fresh = _File()
                 self._change_directory(lambda names: names.__setitem__(path, fresh))
@@ -89,7 +108,7 @@ class RamDisk:
             self._open.pop(fd, None)
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        with self._lock:
+        with self._powered():
             file = self._opened(fd)
             start = 0
             while start < len(data):
@@ -99,7 +118,7 @@ class RamDisk:
             return len(data)
 
     def fdatasync(self, fd: int) -> None:
-        with self._lock:
+        with self._powered():
             file = self._opened(fd)
             for change in file.changes:
                 change(file.durable)
@@ -109,32 +128,32 @@ class RamDisk:
         def cut(content: bytearray) -> None:
             del content[size:]
 
-        with self._lock:
+        with self._powered():
             _change(self._opened(fd), cut)
 
     def rename(self, old: Path, new: Path) -> None:
-        with self._lock:
+        with self._powered():
             self._file(old)
             self._change_directory(lambda names: names.__setitem__(new, names.pop(old)))
 
     def link(self, old: Path, new: Path) -> None:
-        with self._lock:
+        with self._powered():
             self._file(old)
             self._change_directory(lambda names: names.__setitem__(new, names[old]))
 
     def unlink(self, path: Path) -> None:
-        with self._lock:
+        with self._powered():
             self._file(path)
             self._change_directory(lambda names: names.__delitem__(path))
 
     def sync_directory(self, directory: Path) -> None:
-        with self._lock:
+        with self._powered():
             for change in self._renames:
                 change(self._durable)
             self._renames.clear()
 
     def free_bytes(self, directory: Path) -> int:
-        with self._lock:
+        with self._powered():
             return self._size_bytes - sum(len(file.seen) for file in self._seen.values())
 
     def _file(self, path: Path) -> _File:
@@ -144,12 +163,22 @@ class RamDisk:
 
     def _opened(self, fd: int) -> _File:
         if fd not in self._open:
-            raise OSError(errno.EIO, "the power was lost")
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._open[fd]
 
     def _change_directory(self, change: Callable[[dict[Path, _File]], None]) -> None:
         change(self._seen)
         self._renames.append(change)
+
+
+def _survivor(file: _File, random: Random, in_order: bool) -> _File:
+    content = bytearray(file.durable)
+    kept = random.randint(0, len(file.changes))
+    chance = random.random()
+    for number, change in enumerate(file.changes):
+        if number < kept if in_order else random.random() < chance:
+            change(content)
+    return _File(bytearray(content), content)
 
 
 def _change(file: _File, change: Callable[[bytearray], None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,19 +39,21 @@ def read_patiently(data: bytes) -> tuple[list[Arguments], str | None]:
 
 ARGUMENT = st.one_of(
     st.binary(max_size=20),
-    st.sampled_from([b"", b"\r\n", b"+OK\r\n", b"a\r\n+b", b"a\r\n:1\r\n", b"*1\r\n$4\r\nPING\r\n", b"$-1\r\n", b"x" * 3000]),
+    st.sampled_from(
+        [b"", b"\r\n", b"+OK\r\n", b"a\r\n+b", b"a\r\n:1\r\n", b"*1\r\n$4\r\nPING\r\n", b"$-1\r\n", b"x" * 3000]
+    ),
 )
 COMMAND = st.one_of(
     st.lists(ARGUMENT, min_size=1, max_size=5).map(lambda arguments: wire(*arguments)),
-    st.sampled_from([b"*0\r\n", b"*-1\r\n", b"PING\r\n", b"\r\n", b'SET "a b" \'c\'\n', wire(*[b"x"] * 120)]),
+    st.sampled_from([b"*0\r\n", b"*-1\r\n", b"PING\r\n", b"\r\n", b"SET \"a b\" 'c'\n", wire(*[b"x"] * 120)]),
 )
 JUNK = st.one_of(
     st.binary(max_size=60),
     st.lists(
         st.sampled_from(
-            [b"*", b"$", b"\r\n", b"1", b"2", b"-1", b"+a\r\n", b":3\r\n", b"*2\r\n", b"$1\r\n", b"a\r\n", b"%1\r\n", b"_\r\n",
-             b"~1\r\n", b"#f\r\n", b"=5\r\ntxt:a\r\n", b",1.5\r\n", b"-ERR\r\n", b"*-1\r\n", b"$-1\r\n", b"(12\r\n", b"*99999\r\n",
-             b"*1\rX$4\r\nPING\r\n", b'"', b" ", b"*01\r\n", b"*1000000000\r\n"]
+            [b"*", b"$", b"\r\n", b"1", b"2", b"-1", b"+a\r\n", b":3\r\n", b"*2\r\n", b"$1\r\n", b"a\r\n", b"%1\r\n",
+             b"_\r\n", b"~1\r\n", b"#f\r\n", b"=5\r\ntxt:a\r\n", b",1.5\r\n", b"-ERR\r\n", b"*-1\r\n", b"$-1\r\n",
+             b"(12\r\n", b"*99999\r\n", b"*1\rX$4\r\nPING\r\n", b'"', b" ", b"*01\r\n", b"*1000000000\r\n"]
         ),
         max_size=14,
     ).map(b"".join),
@@ -61,7 +65,7 @@ def cut(draw: st.DrawFn, streams: st.SearchStrategy[bytes]) -> list[bytes]:
     data = draw(streams)
     places = sorted(draw(st.lists(st.integers(0, len(data)), max_size=6)))
     edges = [0, *places, len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [data[a:b] for a, b in pairwise(edges) if a < b]
 
 
 @settings(max_examples=400, deadline=None)

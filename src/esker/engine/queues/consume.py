@@ -61,9 +61,7 @@ def _next_job(topic: Topic) -> tuple[QueuePartition, Job] | None:
     return None if best is None else (best_partition, best_partition.jobs[best & SEQ_MAX])
 
 
-def _deliver(
-    machine: Machine, partition: QueuePartition, job: Job, command: commands.Lease, now: int
-) -> Delivery:
+def _deliver(machine: Machine, partition: QueuePartition, job: Job, command: commands.Lease, now: int) -> Delivery:
     topic = partition.topic
     config = topic.config
     at_most_once = job.retry_ms == 0
@@ -74,9 +72,7 @@ def _deliver(
     payload = machine.payload(partition, job)
     machine.record(
         partition,
-        events.JobLeased(
-            topic.number, partition.index, job.seq, now, token, deadline_ms, attempts, command.holder
-        ),
+        events.JobLeased(topic.number, partition.index, job.seq, now, token, deadline_ms, attempts, command.holder),
         # A lost lease heals itself (the job is delivered again), but at most once must hold across a crash.
         sync=at_most_once or config.leases_durable,
     )
@@ -146,9 +142,7 @@ def working(machine: Machine, command: commands.Working, now: int) -> Reply:
     if job.state == _LEASED:
         machine.record(partition, events.LeaseExtended(number, index, job.seq, now, due_ms))
     elif job.state != _SPENT:
-        machine.record(
-            partition, events.JobWithdrawn(number, index, job.seq, now, due_ms if job.retry_ms else 0)
-        )
+        machine.record(partition, events.JobWithdrawn(number, index, job.seq, now, due_ms if job.retry_ms else 0))
     return StillWorking(job.retry_ms)
 
 
@@ -200,9 +194,7 @@ def _settle(
         found = machine.find(job_id)
         if found is not None:
             partition, job = found
-            fenced = tokens is not None and (
-                job.state != _LEASED or job.token != tokens[position] or job.due_ms <= now
-            )
+            fenced = tokens is not None and (job.state != _LEASED or job.token != tokens[position] or job.due_ms <= now)
             if not fenced and settle(partition, job):
                 count += 1
                 continue

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events, limits
+from esker.engine.config import Pause
 from esker.engine.queues import consume
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
@@ -77,7 +78,7 @@ def pause(machine: Machine, command: commands.PauseTopic, now: int) -> Reply:
     topic = machine.names.get(command.topic)
     wanted = command.pause
     if wanted is None or (topic is None and not wanted):
-        return Paused(commands.Pause.NONE if topic is None else topic.pause)
+        return Paused(Pause.NONE if topic is None else topic.pause)
     if topic is None:
         problem = create_problem(machine, command.topic, machine.lazy_config)
         if problem is not None:

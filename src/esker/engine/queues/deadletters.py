@@ -70,8 +70,16 @@ def bury(machine: Machine, partition: QueuePartition, job: Job, now: int) -> Non
     machine.record(
         target,
         events.Enqueued(
-            grave.number, target.index, target.next_seq, now, job.priority, job.retry_ms or source.config.lease_ms,
-            now + ttl_ms if ttl_ms else 0, 0, machine.payload(partition, job), details,
+            grave.number,
+            target.index,
+            target.next_seq,
+            now,
+            job.priority,
+            job.retry_ms or source.config.lease_ms,
+            now + ttl_ms if ttl_ms else 0,
+            0,
+            machine.payload(partition, job),
+            details,
         ),  # fmt: skip
     )
     machine.woken.add(grave.name)

@@ -32,17 +32,20 @@ def job_view(machine: Machine, partition: QueuePartition, job: Job) -> JobView:
 
 
 def topic_view(topic: Topic) -> TopicView:
-    counters = [partition.counters for partition in topic.partitions]
-
-    def total(field: str) -> int:
-        return sum(int(getattr(counter, field)) for counter in counters)
-
     return TopicView(
-        topic.name, topic.number, topic.config, topic.pause, topic.created_ms, topic.active_ms,
-        *(topic.count(state) for state in JobState),
-        *(total(field) for field in Counters.__struct_fields__),
-        sum(partition.bytes for partition in topic.partitions),
-    )  # fmt: skip
+        name=topic.name,
+        number=topic.number,
+        config=topic.config,
+        pause=topic.pause,
+        created_ms=topic.created_ms,
+        active_ms=topic.active_ms,
+        bytes=sum(partition.bytes for partition in topic.partitions),
+        **{state.name.lower(): topic.count(state) for state in JobState},
+        **{
+            field: sum(int(getattr(partition.counters, field)) for partition in topic.partitions)
+            for field in Counters.__struct_fields__
+        },
+    )
 
 
 def show(machine: Machine, command: commands.Show, now: int) -> Reply:

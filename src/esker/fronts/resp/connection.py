@@ -5,9 +5,10 @@ gate once. Everything rare (passwords, monitors, muted or paused clients, bad ar
 an entry that was not found.
 
 Order of effects:
-* Replies wait in `_out` during a turn, then in `_pending` until their gate opens; only the head of `_pending` is written.
-* A command that blocks *holds* the connection: later commands wait in `_backlog`, and beyond `HELD_BYTES_MAX` the socket
-  is not read. `release` gives the reply and lets them run.
+* Replies wait in `_out` during a turn, then in `_pending` until their gate opens; only the head of `_pending` is
+  written.
+* A command that blocks *holds* the connection: later commands wait in `_backlog`, and beyond `HELD_BYTES_MAX` the
+  socket is not read. `release` gives the reply and lets them run.
 * A connection that ends (QUIT, protocol error, end of input) first gets every reply it was promised.
 """
 
@@ -18,7 +19,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from esker.engine.replies import Leased
 from esker.errors import EskerError
@@ -94,7 +95,7 @@ class Connection(asyncio.Protocol):
     # -- transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's has its methods without being its subclass
         self.transport = transport
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
@@ -379,10 +380,11 @@ class Connection(asyncio.Protocol):
         self._closing = True
 
     def hang_up(self) -> None:
-        """Ends without executing more; what was written already still arrives."""
+        """Ends without executing more; what it was promised still goes out, what it waits for does not."""
         self._closing = True
-        if self.transport is not None:
-            self.transport.close()
+        if self._waiter is not None:
+            self._waiter.cancel()
+        self._close_when_flushed()
 
     def kill(self) -> None:
         """Ends now. Replies that were not written are lost, as when the network breaks."""

@@ -37,7 +37,7 @@ def _argument(line: bytes, at: int) -> tuple[int, bytes]:
         byte = line[at]
         if byte in _BLANKS:
             break
-        if byte == _DOUBLE or byte == _SINGLE:
+        if byte in (_DOUBLE, _SINGLE):
             at = (_double_quoted if byte == _DOUBLE else _single_quoted)(line, at + 1, taken)
             if at < len(line) and line[at] not in _BLANKS:
                 raise UnbalancedQuotes

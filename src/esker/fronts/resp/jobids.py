@@ -4,7 +4,8 @@ The last four digits are the TTL in minutes (at most ffff, which also stands for
 retried and even for one that is delivered at most once. Only the 32 digits name the job; an id made by another node or
 with another TTL is as good.
 
-The 40-character ids of the final Disque (`D-` 8 hex `-` 24 of base64 `-` 4 hex) are well-formed too, but no job of ours.
+The 40-character ids of the final Disque (`D-` 8 hex `-` 24 of base64 `-` 4 hex) are well-formed too, but never a job of
+ours.
 """
 
 from __future__ import annotations

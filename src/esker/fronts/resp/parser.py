@@ -8,11 +8,11 @@ the authority on limits and errors. The next chunk that starts on a boundary is 
 
 Invariants:
 * hiredis sees one chunk at a time and keeps nothing from one to the next. It reads *replies*, so it would take element
-  types that a request may not have, and believe any array length. `_ODD` keeps those away: a chunk with a simple string,
-  verbatim string or integer after a line end, or an array of 10,000 and more, is read patiently. A payload that looks like
-  one costs time, not correctness.
-* hiredis cannot say whether it stands between commands, so an integer is fed behind every chunk: if it comes back as the
-  next item, the chunk was whole.
+  types that a request may not have, and believe any array length. `_ODD` keeps those away: a chunk with a simple
+  string, verbatim string or integer after a line end, or an array of 10,000 and more, is read patiently. A payload that
+  looks like one costs time, not correctness.
+* hiredis cannot say whether it stands between commands, so an integer is fed behind every chunk: if it comes back as
+  the next item, the chunk was whole.
 * A protocol error ends the stream: commands before it are given out first, nothing after it.
 * A waiting bulk only compares lengths; what is searched again when more arrives is at most one line of 64 KiB.
 """

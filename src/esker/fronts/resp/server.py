@@ -4,11 +4,14 @@
     await server.start("127.0.0.1", 7711)      # port 0 picks a free one; `server.port` tells
     ...
     await server.close()
+
+It must be made on the loop that runs it, and closed before the broker is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -23,14 +26,15 @@ from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
 from esker.node.interface import Broker
 
 _CRON_S = 1.0  # how often idle clients are looked for
+_CLOSE_S_MAX = 5.0  # how long a client that does not read may keep a closing server
 _NEVER_NS = 1 << 62
 
 
 class RespServer:
     def __init__(self, broker: Broker, options: RespOptions | None = None, passwords: Iterable[bytes] = ()) -> None:
-        self.broker = broker
-        self.options = options or RespOptions()
-        self.access = Access(passwords)
+        self.broker: Broker = broker
+        self.options: RespOptions = options or RespOptions()
+        self.access: Access = Access(passwords)
         self.ids = JobIds(broker.node_id)
         self.loop = asyncio.get_running_loop()
         self.run_id = secrets.token_hex(20)
@@ -51,14 +55,17 @@ class RespServer:
         self._postponed: set[Connection] = set()
         self._unpause: asyncio.TimerHandle | None = None
         self._next_id = 1
+        self.host: str = ""
         self._listener: asyncio.Server | None = None
         self._cron: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None  # set while closing, when the last client has gone
         self.slow_ns = self.latency_ns = 0
         self.set_thresholds()
 
     # -- listening
 
     async def start(self, host: str, port: int) -> None:
+        self.host = host
         self._listener = await self.loop.create_server(
             lambda: Connection(self), host, port, backlog=self.options.accept_backlog
         )
@@ -74,17 +81,24 @@ class RespServer:
         return port
 
     async def close(self) -> None:
-        """Listens no more and ends every connection. Replies whose gate has opened were written before."""
+        """Listens and executes no more, lets every reply that was promised leave, then ends every connection.
+
+        The broker must still run: its gates decide when the last replies leave. Whoever waits for a job is let go.
+        """
         if self._listener is not None:
             self._listener.close()
         for timer in (self._cron, self._unpause):
             if timer is not None:
                 timer.cancel()
+        self._emptied = asyncio.Event()
         for client in list(self.clients.values()):
             client.hang_up()
-        if self._listener is not None:
-            await self._listener.wait_closed()
-            self._listener = None
+        if self.clients:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), _CLOSE_S_MAX)
+        for client in list(self.clients.values()):
+            client.kill()
+        self._listener = None
 
     def admit(self, client: Connection) -> bool:
         """Registers a new client, unless there are too many."""
@@ -103,6 +117,8 @@ class RespServer:
         if client in self.monitors:
             self.monitors.discard(client)
             self.refresh_care()
+        if self._emptied is not None and not self.clients:
+            self._emptied.set()
 
     def _look_after_clients(self) -> None:
         self._cron = self.loop.call_later(_CRON_S, self._look_after_clients)

@@ -53,9 +53,7 @@ def _addjob_with_options(client: Connection, arguments: list[bytes]) -> bytes:
     if wanted.retry_s == 0 and (wanted.replicate or 1) > 1:
         raise CommandError("ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)")
     if wanted.delay_s >= wanted.ttl_s:
-        raise CommandError(
-            "ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
-        )
+        raise CommandError("ERR The specified DELAY is greater than TTL. Job refused since would never be delivered")
     if client.server.leaving:
         raise CommandError("NOREPL Not enough reachable nodes: this node is leaving and takes no new jobs")
     if (wanted.replicate or 1) > 1:

@@ -219,7 +219,7 @@ def _yes(value: bytes, yes: bytes = b"YES", no: bytes = b"NO") -> bool:
     return value.upper() == yes
 
 
-_SUBCOMMANDS: dict[bytes, Callable[["Connection", list[bytes]], bytes]] = {
+_SUBCOMMANDS: dict[bytes, Callable[[Connection, list[bytes]], bytes]] = {
     b"LIST": _list,
     b"INFO": _info,
     b"ID": _id,

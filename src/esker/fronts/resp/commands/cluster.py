@@ -79,7 +79,9 @@ def _reset(client: Connection, arguments: list[bytes]) -> bytes:
         if how not in (b"HARD", b"SOFT"):
             raise syntax_error()
         if how == b"HARD":
-            raise CommandError("ERR the id of this node is part of its job ids and cannot change; use CLUSTER RESET SOFT")
+            raise CommandError(
+                "ERR the id of this node is part of its job ids and cannot change; use CLUSTER RESET SOFT"
+            )
     flush(client)
     return encoding.OK
 
@@ -102,7 +104,7 @@ def _saveconfig(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.OK  # the id was saved when it was made, and there is nothing else to save
 
 
-_SUBCOMMANDS: dict[bytes, tuple[Callable[["Connection", list[bytes]], bytes], int, int]] = {
+_SUBCOMMANDS: dict[bytes, tuple[Callable[[Connection, list[bytes]], bytes], int, int]] = {
     b"MYID": (_myid, 2, 2),
     b"NODES": (_nodes, 2, 2),
     b"INFO": (_info, 2, 2),

@@ -6,6 +6,7 @@ anyone wait. A client that found nothing waits (unless NOHANG) and then gets exa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def _lease(client: Connection, wanted: _Wanted) -> list[Delivery]:
     return deliveries
 
 
-def _encode(client: Connection, deliveries: list[Delivery] | tuple[Delivery, ...], wanted: _Wanted) -> bytes:
+def _encode(client: Connection, deliveries: Sequence[Delivery], wanted: _Wanted) -> bytes:
     write_id = client.ids.write
     plain = not (wanted.counters or wanted.priority)
     size = 3 + 4 * wanted.counters + 2 * wanted.priority

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from esker.engine.commands import Ack, Delete, Extend, Nack, Reprioritise, Requeue, Show, Withdraw, Working
 from esker.engine.limits import DELAY_MS_MAX, SECOND_MS
-from esker.engine.replies import Done, Extended, Jobs, JobState, JobView, StillWorking
+from esker.engine.queues.job import JobState
+from esker.engine.replies import Done, Extended, Jobs, JobView, StillWorking
 from esker.errors import Code, Refusal
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding, jobids
@@ -122,7 +123,7 @@ def loadjob(client: Connection, arguments: list[bytes]) -> bytes:
 
 @command(b"JOB", -4, "write")
 def job(client: Connection, arguments: list[bytes]) -> bytes:
-    """JOB PRIORITY n id… and JOB EXTEND ms id…: what Disque has no words for. Replies with the number of jobs changed."""
+    """JOB PRIORITY n id… and JOB EXTEND ms id…, for which Disque has no words. Replies with how many jobs changed."""
     subcommand = arguments[1].upper()
     if subcommand == b"PRIORITY":
         priority = reading.integer(

@@ -97,7 +97,9 @@ def jscan(client: Connection, arguments: list[bytes]) -> bytes:
     while True:
         step = ScanJobs(cursor, wanted.step, wanted.queue)
         page = expect(Jobs, client.broker.handle(step))
-        items += [_job(client, job, wanted) for job in page.jobs if not wanted.states or STATES[job.state] in wanted.states]
+        items += [
+            _job(client, job, wanted) for job in page.jobs if not wanted.states or STATES[job.state] in wanted.states
+        ]
         cursor = page.cursor
         if cursor == 0 or not wanted.busyloop or len(items) >= BUSYLOOP_ITEMS_MAX:
             return _page(cursor, items)

@@ -1,7 +1,8 @@
 """How a client begins and ends: PING, AUTH, HELLO, QUIT.
 
-HELLO has two meanings. Alone it is Disque's: who is this node, and which others are there. With a protocol version it is
-Redis's handshake, which current Redis clients open with; after `HELLO 3` nulls and maps are RESP3, all else is the same.
+HELLO has two meanings. Alone it is Disque's: who is this node, and which others are there. With a protocol version it
+is Redis's handshake, which current Redis clients open with; after `HELLO 3` nulls and maps are RESP3, all else is the
+same.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def auth(client: Connection, arguments: list[bytes]) -> bytes:
 def _log_in(client: Connection, user: bytes, password: bytes) -> None:
     access = client.server.access
     # As in Redis: without a password the default user is let in whatever it says.
-    if access.required and not access.admits(password, user) or not access.required and user != DEFAULT_USER:
+    admitted = access.admits(password, user) if access.required else user == DEFAULT_USER
+    if not admitted:
         raise CommandError(_WRONG_PASSWORD)
 
 

@@ -24,7 +24,9 @@ def slowlog(client: Connection, arguments: list[bytes]) -> bytes:
     if subcommand == b"GET" and len(arguments) in (2, 3):
         count = 10
         if len(arguments) == 3:
-            count = reading.integer(arguments[2], -1, reading.INT64_MAX, "ERR count should be greater than or equal to -1")
+            count = reading.integer(
+                arguments[2], -1, reading.INT64_MAX, "ERR count should be greater than or equal to -1"
+            )
         return encoding.array([_entry(entry) for entry in log.latest(count)])
     if subcommand == b"LEN" and len(arguments) == 2:
         return encoding.integer(len(log))
@@ -109,5 +111,7 @@ def _advice(client: Connection, monitor: LatencyMonitor) -> str:
     if "durability" in monitor.events:
         lines.append("durability: replies waited for the disk. Look at its load, or at a topic's durability class.")
     if "command" in monitor.events:
-        lines.append("command: one command took long. SLOWLOG GET names it; large COUNTs and BUSYLOOP scans are likely.")
+        lines.append(
+            "command: one command took long. SLOWLOG GET names it; large COUNTs and BUSYLOOP scans are likely."
+        )
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """The table of commands: name, arity, flags, handler. Each module of this package registers its own.
 
-Arity counts the name; negative means "at least". A handler gets the connection and all arguments, and returns the reply,
-or None when it arranged for the reply to come later (`Connection.hold`). It may raise `CommandError`.
+Arity counts the name; negative means "at least". A handler gets the connection and all arguments, and returns the
+reply, or None when it arranged for the reply to come later (`Connection.hold`). It may raise `CommandError`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Command(NamedTuple):
 COMMANDS: Final[dict[bytes, Command]] = {}
 
 # `no-auth`: works before the password; `no-monitor`: not shown to MONITOR; `always`: works while clients are paused.
-FLAGS: Final = frozenset({"write", "readonly", "fast", "admin", "blocking", "denyoom", "no-auth", "no-monitor", "always"})
+FLAGS: Final = frozenset(
+    {"write", "readonly", "fast", "admin", "blocking", "denyoom", "no-auth", "no-monitor", "always"}
+)
 
 
 def command(name: bytes, arity: int, *flags: str, key: int = 0) -> Callable[[Handler], Handler]:
@@ -44,7 +46,9 @@ def command(name: bytes, arity: int, *flags: str, key: int = 0) -> Callable[[Han
 class Entry:
     """A command as one server runs it: its bounds ready for comparison, its meters beside it."""
 
-    __slots__ = ("always", "calls", "command", "failures", "handler", "least", "most", "no_auth", "no_monitor", "ns", "write")
+    __slots__ = (
+        "always", "calls", "command", "failures", "handler", "least", "most", "no_auth", "no_monitor", "ns", "write",
+    )  # fmt: skip
 
     def __init__(self, command: Command) -> None:
         self.command = command

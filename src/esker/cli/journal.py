@@ -1,0 +1,98 @@
+"""`esker journal`: looking at a shard's journal on disk, and repairing one that opening refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from esker.errors import EskerError
+from esker.journal.repair import JournalReport, inspect, repair
+
+EXIT_DAMAGED = 1
+EXIT_UNUSABLE = 2
+
+app = typer.Typer(name="journal", help="Check or repair a journal directory.", no_args_is_help=True)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that holds the .segment files.")]
+
+
+@app.command()
+def check(directory: Directory) -> None:
+    """Say what a journal holds and what is damaged. Changes nothing; exits with 1 when a repair is needed."""
+    console = Console(soft_wrap=True)
+    report = _inspected(directory)
+    _show(console, report)
+    if not report.sound:
+        console.print(f"`esker journal repair {escape(str(directory))}` keeps what comes before the damage.")
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+@app.command("repair")
+def repair_journal(
+    directory: Directory,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before giving up what is lost.")] = False,
+) -> None:
+    """Keep everything before the first damage and set the rest aside as *.damaged. Stop the broker first."""
+    console = Console(soft_wrap=True)
+    report = _inspected(directory)
+    _show(console, report)
+    if report.sound:
+        console.print("Nothing to repair.")
+        return
+    if not yes:
+        typer.confirm("Give up what is lost? The broker must not be running", abort=True)
+    try:
+        result = repair(directory)
+    except (EskerError, OSError) as error:
+        _refuse(error)
+    for path in result.set_aside:
+        console.print(f"set aside: {escape(str(path))}")
+    console.print(f"The journal now ends with position {result.report.kept_upto}.")
+
+
+def _inspected(directory: Path) -> JournalReport:
+    try:
+        return inspect(directory)
+    except EskerError as error:
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    Console(stderr=True, soft_wrap=True).print(f"[red]{escape(str(error))}[/red]")
+    raise typer.Exit(EXIT_UNUSABLE) from error
+
+
+def _show(console: Console, report: JournalReport) -> None:
+    table = Table("segment", "positions", "bytes")
+    for segment in report.segments:
+        empty = segment.last_position < segment.first_position
+        table.add_row(
+            escape(segment.path.name),
+            "none" if empty else f"{segment.first_position} to {segment.last_position}",
+            f"{segment.bytes:,}",
+        )
+    console.print(table)
+    for damage in report.damage:
+        kind = "[yellow]torn tail[/yellow]" if damage.torn else "[red]damage[/red]"
+        where = f"{escape(str(damage.path))} at offset {damage.offset}, {damage.bytes} bytes"
+        console.print(f"{kind}: {where}: {escape(damage.what)}")
+    _show_verdict(console, report)
+
+
+def _show_verdict(console: Console, report: JournalReport) -> None:
+    if report.loss is None:
+        torn = " Opening cuts the torn tail, of which nothing was promised." if report.damage else ""
+        console.print(f"The journal is sound up to position {report.kept_upto}.{torn}")
+        return
+    loss = report.loss
+    upto = f"to {loss.last_position}" if loss.last_position is not None else "on (how many is not known)"
+    console.print(f"Readable up to position {report.kept_upto}. Lost: positions {loss.first_position} {upto},")
+    console.print(
+        f"among them {loss.readable_batches} batches ({loss.readable_bytes} bytes) behind the damage that are good "
+        "themselves but cannot be kept without those before them."
+    )
