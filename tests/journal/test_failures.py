@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -222,7 +221,7 @@ def test_a_disk_below_the_reserve_has_no_room_although_a_spare_is_there(tmp_path
 def test_a_disk_that_cannot_sync_a_new_segment_stops_the_journal(
     tmp_path: Path, journal: FileJournal, disk: FaultyDisk
 ) -> None:
-    disk.fail_sync(error=errno.EIO)  # the next sync is that of the new segment's header
+    disk.fail_sync(of=".spare")  # its header is synced before it gets its name
     (error,) = append_and_wait(journal, b"x" * BIG_BYTES)
     assert isinstance(error, SyncFailed)
     journal.close()

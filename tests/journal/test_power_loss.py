@@ -9,7 +9,7 @@ import pytest
 
 from esker.journal.file import FileJournal
 from esker.testing.ram_disk import RamDisk
-from tests.journal.answers import Answers
+from tests.journal.answers import Answers, append_and_wait
 
 DIRECTORY = Path("ram")
 SEGMENT_BYTES = 4096
@@ -59,3 +59,18 @@ def _live(journal: FileJournal, accepted: list[bytes], promised: int, random: Ra
         if random.random() < 0.3:
             journal.retire(promised - random.randint(0, 5))
     return promised
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_opening_found_unsynced_after_a_kill_is_durable_from_then_on(seed: int) -> None:
+    disk = RamDisk()
+    killed = FileJournal(DIRECTORY, segment_bytes=SEGMENT_BYTES, sync_interval_ms=3_600_000, disk=disk)
+    append_and_wait(killed, b"one", b"two", sync=False)
+    opened = FileJournal(DIRECTORY, segment_bytes=SEGMENT_BYTES, disk=disk)  # the killed one never closed
+    assert opened.last_position == 2
+    after = disk.lose_power(Random(seed), in_order=True)
+    for journal in (killed, opened):
+        journal.close()
+    journal = FileJournal(DIRECTORY, segment_bytes=SEGMENT_BYTES, disk=after)
+    assert list(journal.read(0)) == [(1, b"one"), (2, b"two")]
+    journal.close()

@@ -58,6 +58,16 @@ def test_a_last_frame_torn_at_any_byte_is_cut_and_noted(crashed: Path, kept: int
     journal.close()
 
 
+def test_a_torn_tail_is_noted_once_even_if_nothing_is_appended(crashed: Path) -> None:
+    path = segment_path(crashed, 1)
+    content = path.read_bytes()
+    path.write_bytes(content[: LAST_END - 1] + b"?" + content[LAST_END:])
+    for notes in (1, 0):
+        journal = FileJournal(crashed, segment_bytes=SEGMENT_BYTES)
+        assert (journal.last_position, len(journal.notes)) == (2, notes)
+        journal.close()
+
+
 def test_the_note_counts_the_bytes_that_were_cut(crashed: Path) -> None:
     path = segment_path(crashed, 1)
     content = path.read_bytes()

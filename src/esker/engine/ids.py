@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from esker.engine.limits import SEQ_BITS, SEQ_MAX
 
-_PARTITION_SHIFT = SEQ_BITS
-_TOPIC_SHIFT = SEQ_BITS + 10
-_TIME_SHIFT = SEQ_BITS + 10 + 24
+PARTITION_SHIFT = SEQ_BITS
+TOPIC_SHIFT = SEQ_BITS + 10
+TIME_SHIFT = SEQ_BITS + 10 + 24
+PARTITION_MASK = 0x3FF
+TOPIC_MASK = 0xFFFFFF
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 
@@ -29,14 +31,14 @@ class Place(NamedTuple):
 
 
 def message_id(created_ms: int, topic: int, partition: int, seq: int) -> int:
-    return created_ms << _TIME_SHIFT | topic << _TOPIC_SHIFT | partition << _PARTITION_SHIFT | seq
+    return created_ms << TIME_SHIFT | topic << TOPIC_SHIFT | partition << PARTITION_SHIFT | seq
 
 
 def place(message_id: int) -> Place:
     return Place(
-        message_id >> _TIME_SHIFT,
-        (message_id >> _TOPIC_SHIFT) & 0xFFFFFF,
-        (message_id >> _PARTITION_SHIFT) & 0x3FF,
+        message_id >> TIME_SHIFT,
+        (message_id >> TOPIC_SHIFT) & TOPIC_MASK,
+        (message_id >> PARTITION_SHIFT) & PARTITION_MASK,
         message_id & SEQ_MAX,
     )
 

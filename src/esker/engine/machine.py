@@ -14,12 +14,13 @@ the same command already sees it. All events of one command go into one journal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from random import Random
 
 from esker.engine import commands, events, limits, topics
 from esker.engine.config import Pause, TopicConfig
-from esker.engine.ids import place
+from esker.engine.ids import PARTITION_MASK, PARTITION_SHIFT, TIME_SHIFT, TOPIC_MASK, TOPIC_SHIFT
+from esker.engine.limits import SEQ_MAX
 from esker.engine.queues import clockwork, consume, control, deadletters, inspect, produce
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import EVOLVE, QueuePartition, Totals
@@ -84,6 +85,16 @@ class Machine:
             if sync and topic.synced:
                 self.must_sync = True
 
+    def record_enqueued(self, partition: QueuePartition, batch: Sequence[events.Enqueued]) -> None:
+        """`record` for many new jobs of one partition at once."""
+        partition.enqueued_all(batch)
+        self.touched.add(partition)
+        topic = partition.topic
+        if topic.journaled:
+            self.outbox += batch
+            if topic.synced:
+                self.must_sync = True
+
     def reserve(self, partition: QueuePartition, seqs: int) -> None:
         """Before a class that may lose its tail gives out seqs, a ceiling above them is promised on disk."""
         if not partition.topic.synced and partition.next_seq + seqs > partition.ceiling:
@@ -132,13 +143,13 @@ class Machine:
 
     def find(self, message_id: int) -> tuple[QueuePartition, Job] | None:
         """The job of an id, unless it is gone (or the id was never given)."""
-        created_ms, number, index, seq = place(message_id)
-        topic = self.topics.get(number)
+        topic = self.topics.get(message_id >> TOPIC_SHIFT & TOPIC_MASK)
+        index = message_id >> PARTITION_SHIFT & PARTITION_MASK
         if topic is None or index >= len(topic.partitions):
             return None
         partition = topic.partitions[index]
-        job = partition.jobs.get(seq)
-        if job is None or job.created_ms != created_ms:
+        job = partition.jobs.get(message_id & SEQ_MAX)
+        if job is None or job.created_ms != message_id >> TIME_SHIFT:
             return None
         return partition, job
 

@@ -12,17 +12,14 @@ from esker.engine.queues.job import JobState
 from esker.errors import Refusal
 
 
-class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """`duplicate`: the idempotency window knew this job; the id is the first one's."""
-
-    id: int
-    duplicate: bool
-    retry_ms: int
-    ttl_ms: int  # 0: none
-
-
 class Added(msgspec.Struct, frozen=True):
-    receipts: Sequence[Receipt]
+    """The ids of the jobs of the command, in its order.
+
+    `duplicates` are the positions of jobs that the idempotency window knew already: their ids are the first ones'.
+    """
+
+    ids: Sequence[int]
+    duplicates: Sequence[int] = ()
 
 
 class Delivery(msgspec.Struct, gc=False):

@@ -10,7 +10,7 @@ from esker.journal.interface import Journal
 from esker.node.loopwatch import LoopWatch
 from esker.node.settings import Settings
 from esker.node.shard import Shard
-from esker.store.checkpoint import Checkpoint, Slice
+from esker.store.checkpoint import NOTHING, Checkpoint, Slice
 from esker.store.interface import Store
 
 _POLL_S = 0.25
@@ -81,7 +81,8 @@ class Checkpointer:
     async def _save(self, checkpoint: Checkpoint) -> None:
         made: list[Slice] = []
         for piece in checkpoint.slices():
-            made.append(piece)
+            if piece is not NOTHING:
+                made.append(piece)
             if len(made) == _SLICES_PER_SYNC:
                 await self._write(made)
             await asyncio.sleep(0)

@@ -45,13 +45,19 @@ class Slice(NamedTuple):
     saved: list[tuple[QueuePartition, Job]]
 
 
+NOTHING = Slice([], [], [], [])
+"""A pause between slices: nothing to write, but a chance for others to run."""
+
+_LOOK = 4096
+
+
 class _Share(NamedTuple):
     """What one partition had to save when the checkpoint began."""
 
     partition: QueuePartition
     header: bytes
-    jobs: set[int]
-    stored_below: int
+    dirty: set[int]
+    fresh: range  # jobs that the store has never seen, if they still are
     restored: set[int]
     purged_below: int
     added: set[bytes]
@@ -107,10 +113,17 @@ def _topic_put(topic: Topic) -> tuple[bytes, bytes]:
 def _share(partition: QueuePartition) -> _Share:
     header = keys.PartitionHeader(partition.next_seq, partition.ceiling, partition.active_ms, partition.counters)
     dedup = partition.dedup
+    journaled = partition.topic.journaled
     share = _Share(
-        partition, _encode(header), partition.dirty if partition.topic.journaled else set(), partition.stored_below,
-        partition.restored, partition.purged_below, dedup.added, dedup.dropped,
-    )  # fmt: skip
+        partition=partition,
+        header=_encode(header),
+        dirty=partition.dirty if journaled else set(),
+        fresh=range(partition.stored_below, partition.next_seq if journaled else partition.stored_below),
+        restored=partition.restored,
+        purged_below=partition.purged_below,
+        added=dedup.added,
+        dropped=dedup.dropped,
+    )
     partition.dirty = set()
     partition.restored = set()
     partition.stored_below = partition.next_seq
@@ -121,22 +134,34 @@ def _share(partition: QueuePartition) -> _Share:
 
 def _job_slices(share: _Share) -> Iterator[Slice]:
     partition = share.partition
-    number, index, stored_below = partition.topic.number, partition.index, share.stored_below
-    for seqs in _batched(share.jobs, WRITE_KEYS // 2):
-        puts: list[tuple[bytes, bytes]] = []
-        deletes: list[bytes] = []
-        saved: list[tuple[QueuePartition, Job]] = []
-        for seq in seqs:
-            job = partition.jobs.get(seq)
-            if job is None:
-                deletes.append(keys.job_key(number, index, seq))
-                deletes.append(keys.body_key(number, index, seq))
-                continue
-            puts.append((keys.job_key(number, index, seq), encode_job(job)))
-            if job.payload is not None and (seq >= stored_below or seq in share.restored):
-                puts.append((keys.body_key(number, index, seq), job.payload))
-                saved.append((partition, job))
-        yield Slice(puts, deletes, [], saved)
+    number, index, jobs = partition.topic.number, partition.index, partition.jobs
+    for seqs in _batched(share.dirty, WRITE_KEYS // 2):
+        gone = [seq for seq in seqs if seq not in jobs]
+        deletes = [key(number, index, seq) for seq in gone for key in (keys.job_key, keys.body_key)]
+        alive = [job for seq in seqs if (job := jobs.get(seq)) is not None]
+        yield _job_slice(partition, alive, deletes, share)
+    # Of the fresh ones many may have come and gone: look at some thousands at a time, which takes well under a millisecond.
+    found: list[Job] = []
+    for start in range(share.fresh.start, share.fresh.stop, _LOOK):
+        found += [job for seq in share.fresh[start - share.fresh.start :][:_LOOK] if (job := jobs.get(seq)) is not None]
+        while len(found) >= WRITE_KEYS // 2:
+            yield _job_slice(partition, found[: WRITE_KEYS // 2], [], share)
+            del found[: WRITE_KEYS // 2]
+        yield NOTHING
+    yield _job_slice(partition, found, [], share)
+
+
+def _job_slice(partition: QueuePartition, jobs: list[Job], deletes: list[bytes], share: _Share) -> Slice:
+    number, index, fresh_from, restored = partition.topic.number, partition.index, share.fresh.start, share.restored
+    puts: list[tuple[bytes, bytes]] = []
+    saved: list[tuple[QueuePartition, Job]] = []
+    for job in jobs:
+        seq, payload = job.seq, job.payload
+        puts.append((keys.job_key(number, index, seq), encode_job(job)))
+        if payload is not None and (seq >= fresh_from or seq in restored):
+            puts.append((keys.body_key(number, index, seq), payload))
+            saved.append((partition, job))
+    return Slice(puts, deletes, [], saved)
 
 
 def _dedup_slices(share: _Share) -> Iterator[Slice]:
@@ -199,12 +224,12 @@ def load(store: Store, machine: Machine) -> Loaded:
         topic.pause = header.pause
         machine.add_topic(topic)
         for partition in topic.partitions:
-            _load_partition(store, partition)
-            ahead += [(partition, seq) for seq in partition.jobs if seq >= partition.next_seq]
+            ahead += [(partition, seq) for seq in _load_partition(store, partition)]
     return Loaded(position, ahead)
 
 
-def _load_partition(store: Store, partition: QueuePartition) -> None:
+def _load_partition(store: Store, partition: QueuePartition) -> list[int]:
+    """Returns the seqs of jobs that the header does not know; their events are yet to be folded, so they are not loaded."""
     number, index = partition.topic.number, partition.index
     stored = store.get(keys.partition_key(number, index))
     if stored is not None:
@@ -213,13 +238,18 @@ def _load_partition(store: Store, partition: QueuePartition) -> None:
         partition.ceiling = header.ceiling
         partition.active_ms = header.active_ms
         partition.counters = header.counters
+    ahead: list[int] = []
     if partition.topic.journaled:
-        partition.load([decode_job(value) for _, value in store.scan(*keys.partition_range(b"j", number, index))])
+        jobs = [decode_job(value) for _, value in store.scan(*keys.partition_range(b"j", number, index))]
+        while jobs and jobs[-1].seq >= partition.next_seq:
+            ahead.append(jobs.pop().seq)
+        partition.load(jobs)
     start, end = keys.partition_range(b"d", number, index)
     found = [(key[len(start) :], _decode_key(value)) for key, value in store.scan(start, end)]
     found.sort(key=lambda entry: entry[1].created_ms)
     partition.dedup.entries = {key: Remembered(entry.created_ms, entry.seq) for key, entry in found}
     partition.stored_below = partition.next_seq
+    return ahead
 
 
 def cold_payload(store: Store, number: int, index: int, seq: int) -> bytes:

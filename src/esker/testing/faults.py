@@ -62,16 +62,20 @@ class FaultyDisk:
         self._inner: Disk = RealDisk() if inner is None else inner
         self._lock = Lock()
         self._paths: dict[int, Path] = {}
-        self._sync_fails_at: int | None = None
+        self._sync_fails_in = 0  # 0: not at all
+        self._sync_fails_of = ""
         self._sync_errno = errno.EIO
         self._tear_at: int | None = None
         self._space: int | None = None
         self._held: HeldSyncs | None = None
 
-    def fail_sync(self, nth: int = 1, error: int = errno.EIO) -> None:
-        """The `nth` fdatasync from now fails with this errno; those after it succeed again, as Linux has it."""
+    def fail_sync(self, nth: int = 1, of: str = "", error: int = errno.EIO) -> None:
+        """The `nth` fdatasync from now fails with this errno; those after it succeed again, as Linux has it.
+
+        With `of`, only files whose name ends so are counted: a journal also syncs spares, on a thread of its own.
+        """
         with self._lock:
-            self._sync_fails_at, self._sync_errno = self.syncs + nth, error
+            self._sync_fails_in, self._sync_fails_of, self._sync_errno = nth, of, error
 
     def tear_write(self, keep_bytes: int) -> None:
         """The next write puts only its first `keep_bytes` on the disk and then fails with EIO."""
@@ -142,7 +146,7 @@ class FaultyDisk:
     def fdatasync(self, fd: int) -> None:
         with self._lock:
             self.syncs += 1
-            fails = self.syncs == self._sync_fails_at
+            fails = self._sync_is_to_fail(fd)
             held = self._held
         if held is not None:
             held.begun.set()
@@ -151,6 +155,12 @@ class FaultyDisk:
         if fails:
             raise OSError(self._sync_errno, os.strerror(self._sync_errno))
         self._inner.fdatasync(fd)
+
+    def _sync_is_to_fail(self, fd: int) -> bool:
+        if self._sync_fails_in == 0 or not self._paths[fd].name.endswith(self._sync_fails_of):
+            return False
+        self._sync_fails_in -= 1
+        return self._sync_fails_in == 0
 
     def truncate(self, fd: int, size: int) -> None:
         with self._lock:

@@ -86,11 +86,18 @@ def _deliver(machine: Machine, partition: QueuePartition, job: Job, command: com
 
 
 def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
-    def settle(partition: QueuePartition, job: Job) -> bool:
+    tokens = command.tokens
+    count = 0
+    missed: list[int] = []
+    for position, job_id in enumerate(command.ids):
+        found = machine.find(job_id)
+        if found is None or (tokens is not None and _is_stale(found[1], tokens[position], now)):
+            missed.append(job_id)
+            continue
+        partition, job = found
         machine.record(partition, events.JobAcked(partition.topic.number, partition.index, job.seq, now))
-        return True
-
-    return _settle(machine, command.ids, command.tokens, now, settle)
+        count += 1
+    return Done(count, missed)
 
 
 def nack(machine: Machine, command: commands.Nack, now: int) -> Reply:
@@ -176,6 +183,11 @@ def retry_delay_ms(machine: Machine, partition: QueuePartition, job: Job) -> int
     return backoff_ms(policy, max(1, job.attempts), machine.dice.random()) if policy.base_ms else 0
 
 
+def _is_stale(job: Job, token: int, now: int) -> bool:
+    """The token is not that of a live lease."""
+    return job.state != _LEASED or job.token != token or job.due_ms <= now
+
+
 def _never_queued(job: Job) -> bool:
     return job.state == _DELAYED and job.attempts == 0 and job.nacks == 0 and job.requeues == 0
 
@@ -194,7 +206,7 @@ def _settle(
         found = machine.find(job_id)
         if found is not None:
             partition, job = found
-            fenced = tokens is not None and (job.state != _LEASED or job.token != tokens[position] or job.due_ms <= now)
+            fenced = tokens is not None and _is_stale(job, tokens[position], now)
             if not fenced and settle(partition, job):
                 count += 1
                 continue

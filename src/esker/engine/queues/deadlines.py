@@ -12,7 +12,7 @@ early, and at most that much late.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 
@@ -31,13 +31,17 @@ class Deadlines:
 
     def add(self, due_ms: int, seq: int) -> int:
         """Returns when the deadline will be reported."""
+        return self.add_all(due_ms, (seq,))
+
+    def add_all(self, due_ms: int, seqs: Sequence[int]) -> int:
+        """The same for jobs that are due together."""
         number = (due_ms + self._mask) >> self._shift
         bucket = self._buckets.get(number)
         if bucket is None:
-            self._buckets[number] = [seq]
+            self._buckets[number] = list(seqs)
             heappush(self._order, number)
         else:
-            bucket.append(seq)
+            bucket += seqs
         return number << self._shift
 
     def cancel(self, due_ms: int) -> None:

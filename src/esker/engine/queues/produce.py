@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events, limits
 from esker.engine.config import Pause, TopicConfig, TopicType
-from esker.engine.dedup import dedup_keys
+from esker.engine.dedup import Remembered, dedup_keys
 from esker.engine.ids import message_id
 from esker.engine.placement import partition_of
 from esker.engine.queues import pressure
 from esker.engine.queues.job import JobState
 from esker.engine.queues.partition import QueuePartition
-from esker.engine.replies import Added, Receipt, Reply
+from esker.engine.replies import Added, Reply
 from esker.engine.topic import Topic
 from esker.engine.topics import create_problem, make, not_found
 from esker.errors import Code, Refusal
@@ -29,13 +30,16 @@ def enqueue(machine: Machine, command: commands.Enqueue, now: int) -> Reply:
     problem = _topic_problem(machine, command, topic, config) or _room_problem(machine, now)
     if problem is not None:
         return problem
-    for job in command.jobs:
+    jobs = command.jobs
+    plain = config.partitions == 1
+    for job in jobs:
         problem = _job_problem(job, config)
         if problem is not None:
             return problem
+        plain = plain and job.details is None
     if topic is None:
         topic = make(machine, command.topic, config, now, lazy=command.config is None)
-    return Added([_add(machine, topic, job, now) for job in command.jobs])
+    return _add_plain(machine, topic, jobs, now) if plain else _add_each(machine, topic, jobs, now)
 
 
 def _topic_problem(
@@ -73,16 +77,17 @@ def _room_problem(machine: Machine, now: int) -> Refusal | None:
 
 
 def _job_problem(job: commands.NewJob, config: TopicConfig) -> Refusal | None:
+    retry_ms, ttl_ms = job.retry_ms, job.ttl_ms
     if len(job.payload) > config.max_payload_bytes:
         return Refusal(
             Code.PAYLOAD_TOO_LARGE, f"the job has {len(job.payload)} bytes; at most {config.max_payload_bytes}"
         )
     if not limits.PRIORITY_MIN <= job.priority <= limits.PRIORITY_MAX:
         return Refusal(Code.BAD_REQUEST, f"priority {job.priority} does not fit 64 bits")
-    if job.retry_ms is not None and not 0 <= job.retry_ms <= limits.DELAY_MS_MAX:
-        return Refusal(Code.BAD_REQUEST, f"retry of {job.retry_ms} ms; it must be 0 to {limits.DELAY_MS_MAX}")
-    if job.ttl_ms is not None and not 0 <= job.ttl_ms <= limits.TTL_MS_MAX:
-        return Refusal(Code.BAD_REQUEST, f"TTL of {job.ttl_ms} ms; it must be 0 to {limits.TTL_MS_MAX}")
+    if retry_ms is not None and not 0 <= retry_ms <= limits.DELAY_MS_MAX:
+        return Refusal(Code.BAD_REQUEST, f"retry of {retry_ms} ms; it must be 0 to {limits.DELAY_MS_MAX}")
+    if ttl_ms is not None and not 0 <= ttl_ms <= limits.TTL_MS_MAX:
+        return Refusal(Code.BAD_REQUEST, f"TTL of {ttl_ms} ms; it must be 0 to {limits.TTL_MS_MAX}")
     return None if job.details is None else _details_problem(job.details)
 
 
@@ -101,32 +106,91 @@ def _details_problem(details: commands.Details) -> Refusal | None:
     return None
 
 
-def _add(machine: Machine, topic: Topic, new: commands.NewJob, now: int) -> Receipt:
-    details = new.details
-    config = topic.config
-    retry_ms = config.lease_ms if new.retry_ms is None else new.retry_ms
-    ttl_ms = config.ttl_ms if new.ttl_ms is None else new.ttl_ms
-    partition = _partition(topic, new)
-    number, index, due_ms = topic.number, partition.index, 0
-    if details is not None:
-        since = now - config.idempotency_window_ms
-        for key in dedup_keys(details):
-            known = partition.dedup.find(key, since)
-            if known is not None:
-                return Receipt(message_id(known.created_ms, number, index, known.seq), True, retry_ms, ttl_ms)
-        due_ms = now + details.delay_ms if details.delay_ms else 0
+def _add_plain(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], now: int) -> Added:
+    """Jobs without details in a topic of one partition, which is nearly all: one step for all of them."""
+    partition = topic.partitions[0]
+    number, lease_ms, default_ttl_ms = topic.number, topic.config.lease_ms, topic.config.ttl_ms
     if not topic.synced:
-        machine.reserve(partition, 1)
+        machine.reserve(partition, len(jobs))
+    seq = first = partition.next_seq
+    batch: list[events.Enqueued] = []
+    last_ttl_ms, expires_ms = 0, 0
+    for new in jobs:
+        retry_ms = new.retry_ms
+        ttl_ms = default_ttl_ms if new.ttl_ms is None else new.ttl_ms
+        if ttl_ms != last_ttl_ms:  # jobs of one batch share the integer, which millions of them make worthwhile
+            last_ttl_ms, expires_ms = ttl_ms, now + ttl_ms if ttl_ms else 0
+        batch.append(
+            events.Enqueued(
+                number,
+                0,
+                seq,
+                now,
+                new.priority,
+                lease_ms if retry_ms is None else retry_ms,
+                expires_ms,
+                0,
+                new.payload,
+                None,
+            )
+        )
+        seq += 1
+    machine.record_enqueued(partition, batch)
+    machine.woken.add(topic.name)
+    first_id = message_id(now, number, 0, first)
+    return Added(range(first_id, first_id + len(batch)))
+
+
+def _add_each(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], now: int) -> Added:
+    """Jobs that may repeat each other, or belong to different partitions: one after the other."""
+    ids: list[int] = []
+    duplicates: list[int] = []
+    for new in jobs:
+        partition = _partition(topic, new)
+        details = new.details or commands.NO_DETAILS
+        known = _known(partition, details, now)
+        if known is not None:
+            duplicates.append(len(ids))
+            ids.append(message_id(known.created_ms, topic.number, partition.index, known.seq))
+        else:
+            ids.append(message_id(now, topic.number, partition.index, _add(machine, partition, new, now)))
+    return Added(ids, duplicates)
+
+
+def _known(partition: QueuePartition, details: commands.Details, now: int) -> Remembered | None:
+    since = now - partition.topic.config.idempotency_window_ms
+    for key in dedup_keys(details):
+        known = partition.dedup.find(key, since)
+        if known is not None:
+            return known
+    return None
+
+
+def _add(machine: Machine, partition: QueuePartition, new: commands.NewJob, now: int) -> int:
+    """Returns the seq of the new job."""
+    topic = partition.topic
+    details = new.details
+    retry_ms = topic.config.lease_ms if new.retry_ms is None else new.retry_ms
+    ttl_ms = topic.config.ttl_ms if new.ttl_ms is None else new.ttl_ms
+    due_ms = now + details.delay_ms if details is not None and details.delay_ms else 0
+    machine.reserve(partition, 1)
     seq = partition.next_seq
-    machine.record(
-        partition,
-        events.Enqueued(
-            number, index, seq, now, new.priority, retry_ms, now + ttl_ms if ttl_ms else 0, due_ms, new.payload, details
-        ),
+    event = events.Enqueued(
+        topic.number,
+        partition.index,
+        seq,
+        now,
+        new.priority,
+        retry_ms,
+        now + ttl_ms if ttl_ms else 0,
+        due_ms,
+        new.payload,
+        details,
     )
+    machine.record_enqueued(partition, (event,))
     if not due_ms:
         machine.woken.add(topic.name)
-    return Receipt(message_id(now, number, index, seq), False, retry_ms, ttl_ms)
+    return seq
 
 
 def _partition(topic: Topic, new: commands.NewJob) -> QueuePartition:

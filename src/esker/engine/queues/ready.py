@@ -26,10 +26,12 @@ class ReadyHeap:
         self._heap: list[int] = []
         self._key_of = key_of
 
-    def push(self, key: int, ready: int) -> None:
-        """`ready` is the number of jobs that are ready now, this one included."""
-        heappush(self._heap, key)
-        if len(self._heap) > 2 * ready + _SLACK:
+    def push_all(self, keys: Iterable[int], ready: int) -> None:
+        """`ready` is the number of jobs that are ready now, these included."""
+        heap = self._heap
+        for key in keys:
+            heappush(heap, key)
+        if len(heap) > 2 * ready + _SLACK:
             self.rebuild(self._heap)
 
     def rebuild(self, keys: Iterable[int]) -> None:

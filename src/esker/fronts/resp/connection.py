@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         self.monitoring = False
         self.careful = False
         self.connected_at = self.seen_at = server.loop.time()
-        self.last_command = b"NULL"
+        self.last_entry: Entry | None = None
         self.transport: asyncio.Transport | None = None
         self.peer = self.local = "?:0"
 
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
             return
         if commands:
             self._run(iter(commands))
-        if self._parser.more or self._parser.error is not None:
+        if self._parser.attention:
             self._read_on()
         self._send()
 
@@ -170,12 +170,16 @@ class Connection(asyncio.Protocol):
         for arguments in commands:
             entry = find(arguments[0]) or server.find(arguments[0])
             reply: bytes | None
-            if entry is None or not entry.least <= len(arguments) <= entry.most or self.careful:
+            if entry is None or self.careful or not entry.least <= len(arguments) <= entry.most:
                 reply = self._run_carefully(entry, arguments)
             else:
-                reply = self._execute(entry, arguments)
+                try:
+                    reply = entry.handler(self, arguments)
+                except EskerError as error:
+                    reply = _failed(entry, error)
             ended = perf_counter_ns()
             if entry is not None:
+                self.last_entry = entry
                 entry.calls += 1
                 entry.ns += ended - began
                 if ended - began >= slow_ns:
@@ -188,17 +192,6 @@ class Connection(asyncio.Protocol):
                 out.append(reply)
             if self._closing:
                 break
-
-    def _execute(self, entry: Entry, arguments: Arguments) -> bytes | None:
-        self.last_command = entry.command.name
-        try:
-            return entry.handler(self, arguments)
-        except CommandError as refused:
-            entry.failures += 1
-            return refused.reply
-        except EskerError as stopped:  # the shard serves no more; anything else is our bug and ends the connection
-            entry.failures += 1
-            return encoding.error(f"MISCONF {stopped}")
 
     def _run_carefully(self, entry: Entry | None, arguments: Arguments) -> bytes | None:
         """Checks in Redis's order: known, arity, password, pause. Empty bytes: no reply is wanted."""
@@ -214,7 +207,10 @@ class Connection(asyncio.Protocol):
             if self.server.monitors and not entry.no_monitor:
                 self.server.show_monitors(self, arguments)
             self.skip_next = False
-            reply = self._execute(entry, arguments)
+            try:
+                reply = entry.handler(self, arguments)
+            except EskerError as error:
+                reply = _failed(entry, error)
             if reply is None:
                 self._unheard = quiet
         self.refresh_care()
@@ -285,7 +281,7 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Goes on with what came while it was held; in a turn of its own, as `release` may run inside another's."""
-        if self._backlog or self._parser.more or self._parser.error is not None:
+        if self._backlog or self._parser.attention:
             self.server.loop.call_soon(self._run_backlog)
         else:
             self._held = False
@@ -395,6 +391,14 @@ class Connection(asyncio.Protocol):
     def _close_when_flushed(self) -> None:
         if not self._pending and not self._out and self.transport is not None:
             self.transport.close()
+
+
+def _failed(entry: Entry, error: EskerError) -> bytes:
+    """The reply of a command that raised. Anything but our own errors is a bug, and ends the connection loudly."""
+    entry.failures += 1
+    if isinstance(error, CommandError):
+        return error.reply
+    return encoding.error(f"MISCONF {error}")  # the shard serves no more
 
 
 def _address(name: object) -> str:

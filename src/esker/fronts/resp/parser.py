@@ -8,7 +8,7 @@ the authority on limits and errors. The next chunk that starts on a boundary is 
 
 Invariants:
 * hiredis sees one chunk at a time and keeps nothing from one to the next. It reads *replies*, so it would take element
-  types that a request may not have, and believe any array length. `_ODD` keeps those away: a chunk with a simple
+  types that a request may not have, and believe any array length. `_is_odd` keeps those away: a chunk with a simple
   string, verbatim string or integer after a line end, or an array of 10,000 and more, is read patiently. A payload that
   looks like one costs time, not correctness.
 * hiredis cannot say whether it stands between commands, so an integer is fed behind every chunk: if it comes back as
@@ -36,7 +36,7 @@ QUERY_BYTES_MAX: Final = 1024 * 1024 * 1024  # Redis's client-query-buffer-limit
 ARGUMENTS_MAX_UNTRUSTED: Final = 10
 BULK_BYTES_MAX_UNTRUSTED: Final = 16 * 1024
 
-_ODD = re.compile(rb"\r\n(?:[+=:]|\*[0-9]{5})")
+_is_odd = re.compile(rb"\r\n(?:[+=:]|\*[0-9]{5})").search
 _END_MARK = b":0\r\n"
 _NUMBER = re.compile(rb"(?:0|-?[1-9][0-9]{0,18})\Z")
 _STAR, _DOLLAR = ord("*"), ord("$")
@@ -55,12 +55,14 @@ class Parser:
     since that command may be the password; while `more` is true, `feed(b"")` gives the next.
     """
 
-    __slots__ = ("_feed", "_gets", "_patient", "_rest", "error", "trusted")
+    __slots__ = ("_feed", "_gets", "_patient", "_rest", "_torn", "attention", "error", "trusted")
 
     def __init__(self, trusted: bool = True) -> None:
         self.error: ProtocolError | None = None
         self.trusted = trusted
+        self.attention = False  # `more` or `error`, in one cheap look
         self._patient = PatientParser()
+        self._torn = False  # the patient parser is in the middle of a command
         self._rest = b""
         self._renew_reader()
 
@@ -75,46 +77,61 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Arguments]:
         commands: list[Arguments] = []
+        if self.attention or self._torn or not self.trusted:
+            data = self._finish(data, commands)
+        if data and data[0] == _STAR and data.find(b"\r", 1, 6) > 0 and not _is_odd(data):
+            data = self._feed_reader(data, commands)
+        if data:
+            self._feed_patient(data, commands)
+        return commands
+
+    def _finish(self, data: bytes, commands: list[Arguments]) -> bytes:
+        """Before hiredis may look: the rest of a torn command, or all that a stranger sends, one command at a time."""
         if self.error is not None:
-            return commands
+            return b""
         if self._rest:
             data, self._rest = self._rest + data, b""
+        if not self.trusted:
+            self.attention = False
+            self._rest = self._feed_patient(data, commands, one=True)
+            self.attention |= len(self._rest) > 0
+            return b""
+        self.attention = False
+        return self._feed_patient(data, commands, one=True) if self._torn else data
+
+    def _feed_patient(self, data: bytes, commands: list[Arguments], one: bool = False) -> bytes:
         patient = self._patient
         patient.trusted = self.trusted
         try:
-            if not self.trusted:
-                self._rest = patient.feed(data, commands, one=True)
-                return commands
-            if patient.unfinished:
-                data = patient.feed(data, commands, one=True)
-            if data and data[0] == _STAR and data.find(b"\r", 1, 6) > 0 and not _ODD.search(data):
-                data = self._feed_reader(data, commands)
-            if data:
-                patient.feed(data, commands)
+            data = patient.feed(data, commands, one)
         except ProtocolError as broken:
             self.error = broken
-        return commands
+            self.attention = True
+            return b""
+        self._torn = patient.unfinished
+        return data
 
     def _feed_reader(self, data: bytes, commands: list[Arguments]) -> bytes:
         """Appends the whole commands at the start of `data`, and returns what is left."""
         gets = self._gets
         self._feed(data)
         self._feed(_END_MARK)
-        seen: list[Arguments] = []
+        first, empty = len(commands), 0
         try:
             item = gets()
             while type(item) is list:
-                _join(item)  # the cheapest test that every element is a byte string
-                seen.append(item)
+                if item:
+                    _join(item)  # the cheapest test that every element is a byte string
+                    commands.append(item)
+                else:
+                    empty += 1
                 item = gets()
-            if type(item) is int:
-                commands += seen if [] not in seen else filter(None, seen)
-                return b""
         except (hiredis.ProtocolError, TypeError):
-            pass  # what is left says it again to the patient parser, which knows the right words
+            item = None  # the patient parser will meet it again, and knows its name
+        if type(item) is int:
+            return b""
         self._renew_reader()
-        commands += filter(None, seen)
-        return data[sum(map(_encoded_length, seen)) :]
+        return data[sum(map(_encoded_length, commands[first:])) + empty * len(b"*0\r\n") :]
 
     def _renew_reader(self) -> None:
         reader = hiredis.Reader()

@@ -44,7 +44,7 @@ def addjob(client: Connection, arguments: list[bytes]) -> bytes:
     if arguments[3] != b"0":
         reading.timeout_ms(arguments[3])
     job = NewJob(arguments[2], 0, _RETRY_MS, _TTL_MS)
-    return _answer(client, client.broker.handle(Enqueue(arguments[1], (job,))))
+    return _answer(client, client.broker.handle(Enqueue(arguments[1], (job,))), job)
 
 
 def _addjob_with_options(client: Connection, arguments: list[bytes]) -> bytes:
@@ -61,14 +61,14 @@ def _addjob_with_options(client: Connection, arguments: list[bytes]) -> bytes:
     retry_s = wanted.retry_s
     if retry_s is None:
         retry_s = min(max(wanted.ttl_s // 10, 1), RETRY_S_MAX_DEFAULT)
-    job = NewJob(
-        arguments[2],
-        wanted.priority,
-        min(retry_s * limits.SECOND_MS, limits.DELAY_MS_MAX),  # nobody waits for ten years: more means the same
-        min(wanted.ttl_s * limits.SECOND_MS, limits.TTL_MS_MAX),
-        Details(delay_ms=wanted.delay_s * limits.SECOND_MS) if wanted.delay_s else None,
-    )
-    return _answer(client, client.broker.handle(Enqueue(arguments[1], (job,), wanted.max_len)))
+    retry_ms = min(retry_s * limits.SECOND_MS, limits.DELAY_MS_MAX)  # nobody waits for ten years: more means the same
+    ttl_ms = min(wanted.ttl_s * limits.SECOND_MS, limits.TTL_MS_MAX)
+    details = Details(delay_ms=wanted.delay_s * limits.SECOND_MS) if wanted.delay_s else None
+    job = NewJob(arguments[2], wanted.priority, retry_ms, ttl_ms, details)
+    reply = client.broker.handle(Enqueue(arguments[1], (job,), wanted.max_len))
+    if isinstance(reply, Added):
+        return b"+" + client.ids.write(reply.ids[0], ttl_ms, retry_ms) + b"\r\n"
+    return _refused(reply)
 
 
 def _options(arguments: list[bytes]) -> _Wanted:
@@ -93,10 +93,7 @@ def _options(arguments: list[bytes]) -> _Wanted:
     return wanted
 
 
-def _answer(client: Connection, reply: Reply) -> bytes:
-    if type(reply) is Added:
-        receipt = reply.receipts[0]
-        return b"+" + client.ids.write(receipt.id, receipt.ttl_ms, receipt.retry_ms) + b"\r\n"
+def _refused(reply: Reply) -> bytes:
     if isinstance(reply, Refusal):
         return refused(reply)
     raise InvariantBroken(f"Enqueue was answered with {type(reply).__name__}")

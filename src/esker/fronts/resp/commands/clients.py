@@ -42,7 +42,7 @@ def describe(client: Connection) -> str:
         "db": 0,
         "qbuf": client.unparsed_bytes,
         "omem": client.unread_bytes,
-        "cmd": client.last_command.decode().lower(),
+        "cmd": "NULL" if client.last_entry is None else client.last_entry.command.name.decode().lower(),
         "user": "default",
         "lib-name": client.library[b"LIB-NAME"].decode("latin-1"),
         "lib-ver": client.library[b"LIB-VER"].decode("latin-1"),
