@@ -21,6 +21,12 @@ CONNECTIONS = 50
 SECONDS, SECONDS_QUICK = 40.0, 20.0
 PING_SECONDS = 0.005
 
+# Fields of INFO, without their endings.
+METERS = {
+    "loop_stall": "the node's own meter, p99",
+    "loop_stall_checkpoint": "the node's own meter during checkpoints, p99",
+}
+
 
 def measure(bench: Bench) -> Iterator[Row]:
     seconds = SECONDS_QUICK if bench.quick else SECONDS
@@ -44,9 +50,10 @@ def measure(bench: Bench) -> Iterator[Row]:
     # A node that wrote no checkpoint cannot show what one does to its callers.
     note = f"{done} checkpoints in {run.seconds:.0f} s at {run.rate:,.0f} enqueues/s"
     yield _row("PING from an idle connection, p99", pings.p99, pings.max, note, done, pings)
-    if "loop_stall_p99_us" in after:
-        p99, worst = (int(after[f"loop_stall_{name}_us"]) / 1000 for name in ("p99", "max"))
-        yield _row("the node's own meter, p99", p99, worst, note, done, None)
+    for field, case in METERS.items():
+        if f"{field}_p99_us" in after:
+            p99, worst = (int(after[f"{field}_{name}_us"]) / 1000 for name in ("p99", "max"))
+            yield _row(case, p99, worst, note, done, None)
 
 
 def _row(case: str, p99: float, worst: float, note: str, checkpoints: int, latency: Latency | None) -> Row:

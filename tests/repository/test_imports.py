@@ -103,6 +103,6 @@ def _engine() -> list[Module]:
 
 
 def _layer_of(name: str) -> str | None:
-    """The layer an imported name belongs to; None when it is not ours, or the package itself."""
-    parts = name.split(".")
-    return parts[1] if parts[0] == "esker" and len(parts) > 1 else None
+    """The layer an imported name belongs to; None when it is not ours, or is the package itself or a name in it."""
+    top = ".".join(name.split(".")[:2])
+    return product()[top].layer or None if top in product() else None

@@ -84,7 +84,7 @@ def config_problem(config: TopicConfig, name: bytes) -> str | None:
         ("max_in_flight", 0, 1 << 32),
         ("lease_ms", 1, limits.LEASE_MS_MAX),
         ("max_lease_ms", 1, limits.LEASE_MS_MAX),
-        ("max_deliveries", 0, 1 << 31),
+        ("max_deliveries", 0, limits.DELIVERIES_MAX),
         ("idempotency_window_ms", 0, limits.YEAR_MS),
     ):
         value = getattr(config, field)
@@ -97,6 +97,9 @@ def config_problem(config: TopicConfig, name: bytes) -> str | None:
         return f"backoff.factor is {backoff.factor}; it must be 1 to 100"
     if not 0 <= backoff.jitter <= 1:
         return f"backoff.jitter is {backoff.jitter}; it must be 0 to 1"
-    if config.dead_letter is not None and config.dead_letter in (b"", name):
-        return f"dead_letter is {config.dead_letter!r}; it must name another topic"
+    if config.dead_letter is not None:
+        if config.dead_letter in (b"", name):
+            return f"dead_letter is {config.dead_letter!r}; it must name another topic"
+        if len(config.dead_letter) > limits.TOPIC_NAME_BYTES_MAX:
+            return f"dead_letter has {len(config.dead_letter)} bytes; at most {limits.TOPIC_NAME_BYTES_MAX}"
     return None

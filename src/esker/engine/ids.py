@@ -49,7 +49,7 @@ def to_ulid(message_id: int) -> str:
 
 def from_ulid(text: str) -> int:
     """Raises ValueError when `text` is not a ULID."""
-    if len(text) != 26 or text[0] > "7":
+    if len(text) != 26 or not text.isascii() or text[0] > "7":
         raise ValueError(f"not a ULID: {text!r}")
     value = 0
     for letter in text.upper():

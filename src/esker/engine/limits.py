@@ -40,6 +40,9 @@ TTL_MS_MAX = 10 * YEAR_MS
 # Timers handled in one turn: at about 2 us each, a turn stays well under 10 ms; the rest waits for the next turn.
 TIMERS_PER_TURN = 1000
 
+# Wakes of partitions that were overtaken by earlier ones, beyond as many as there are live ones.
+STALE_WAKES_MAX = 1024
+
 # Sequences promised on disk ahead of their use, so that a class that may lose its tail never reuses one.
 SEQ_RESERVE = 65_536
 
@@ -49,6 +52,9 @@ SPENT_JOBS_MAX = 10_000
 # Remembered idempotency keys of one partition; the oldest are forgotten first.
 DEDUP_KEYS_MAX = 1_000_000
 DEDUP_KEY_BYTES_MAX = 1024
+PRODUCER_NUMBER_MAX = (1 << 64) - 1  # epoch and sequence of a producer: what a frame can hold
+
+DELIVERIES_MAX = 1 << 31  # that a config or a job may ask for before the dead letters
 
 # Estimated memory of one waiting job beyond its payload, for the memory limit (bench/ measures the true figure).
 JOB_MEMORY_BYTES = 350

@@ -54,9 +54,11 @@ class Machine:
 
         self.totals = Totals()
         self.wakes: list[tuple[int, int, int]] = []  # heap of (when, topic, partition)
+        self.wakes_limit = limits.STALE_WAKES_MAX  # past this, the stale ones among them are looked for
         self.names: dict[bytes, Topic] = {}
         self.topics: dict[int, Topic] = {}  # by number, and so in order of creation
         self.next_number = 1
+        self._expires_ms = 0  # the one computed last
         self.last_ms = 0  # no event is older than the one before
         # What the next checkpoint has to look at; each partition knows which of its jobs.
         self.deleted_topics: list[int] = []
@@ -66,9 +68,9 @@ class Machine:
         self.sweep: list[int] = []  # topics to look at for idleness in this round
 
     def handle(self, command: commands.Command, now: int) -> Reply:
-        """Answers a command. A `Refusal` means that nothing was changed."""
-        if now < self.last_ms:
-            now = self.last_ms
+        """Answers a command. A `Refusal` means that nothing was changed (but for what memory pressure let go of)."""
+        if now <= self.last_ms:
+            now = self.last_ms  # the very object: jobs of one moment share it, which saves 32 bytes each
         else:
             self.last_ms = now
         return HANDLERS[type(command)](self, command, now)
@@ -122,6 +124,7 @@ class Machine:
 
     def settle(self) -> None:
         """After the last event of a recovery: nothing that may have been given out is given out again."""
+        self.topics = dict(sorted(self.topics.items()))  # a checkpoint cut short may have known a younger one first
         for topic in self.topics.values():
             if not topic.synced:
                 for partition in topic.partitions:
@@ -135,6 +138,15 @@ class Machine:
                 if partition.ceiling > partition.next_seq:
                     partition.ceiling = partition.next_seq
                     self.touched.add(partition)
+
+    def expires_ms(self, now: int, ttl_ms: int) -> int:
+        """now + ttl, 0 for no TTL; jobs made together share the object."""
+        if not ttl_ms:
+            return 0
+        expires_ms = now + ttl_ms
+        if expires_ms != self._expires_ms:
+            self._expires_ms = expires_ms
+        return self._expires_ms
 
     # -- finding
 
@@ -166,8 +178,10 @@ class Machine:
 
     def topic_created(self, event: events.TopicCreated) -> None:
         self.next_number = max(self.next_number, event.topic + 1)
-        if event.topic in self.topics:
-            return  # the checkpoint was ahead
+        known = self.topics.get(event.topic)
+        if known is not None:  # the checkpoint was ahead; an elder of the same name may have come and gone since
+            self.names[event.name] = known
+            return
         topic = Topic(event.topic, event.name, event.config, event.ts, event.lazy, self.totals, self.wakes)
         self.dirty_topics.add(topic)
         self.add_topic(topic)
@@ -200,6 +214,7 @@ class Machine:
             for partition in topic.partitions:
                 partition.forget_totals()
                 self.graveyard.append(partition.jobs)
+                partition.jobs = {}  # a checkpoint under way must not find them, and cool what no total counts
 
     def purged(self, event: events.Purged) -> None:
         topic = self.topics.get(event.topic)

@@ -61,6 +61,7 @@ def configure(machine: Machine, command: commands.ConfigureTopic, now: int) -> R
         machine.record_shared(events.TopicConfigured(topic.number, now, config))
         for partition in topic.partitions:
             machine.reserve(partition, 0)
+        machine.woken.add(topic.name)  # more jobs may be in flight than before
     return topic_view(topic)
 
 

@@ -10,7 +10,7 @@ from esker.journal.interface import Journal
 from esker.node.loopwatch import LoopWatch
 from esker.node.settings import Settings
 from esker.node.shard import Shard
-from esker.store.checkpoint import NOTHING, Checkpoint, Slice
+from esker.store.checkpoint import Checkpoint, Slice
 from esker.store.interface import Store
 
 _POLL_S = 0.25
@@ -81,19 +81,23 @@ class Checkpointer:
     async def _save(self, checkpoint: Checkpoint) -> None:
         made: list[Slice] = []
         for piece in checkpoint.slices():
-            if piece is not NOTHING:
+            if piece.puts or piece.deletes or piece.ranges:
                 made.append(piece)
             if len(made) == _SLICES_PER_SYNC:
                 await self._write(made)
             await asyncio.sleep(0)
         await self._write([*made, checkpoint.last()])
+        await self._persist()
+
+    async def _persist(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._store.persist)
 
     async def _write(self, made: list[Slice]) -> None:
         """Writes slices once the journal holds every event that they reflect."""
         await self._shard.settled()
         for piece in made:
-            self._store.write(piece.puts, piece.deletes, piece.ranges)
+            while not self._store.write(piece.puts, piece.deletes, piece.ranges):
+                await self._persist()
             self._cool(piece)
             await asyncio.sleep(0)
         made.clear()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from esker.engine.commands import Command
+from esker.engine.config import Durability
 from esker.engine.replies import Leased, Reply
 
 Facts = Mapping[str, Mapping[str, int | float | str]]
@@ -40,6 +41,10 @@ class SettingsView(Protocol):
 
     @property
     def memory_limit_bytes(self) -> int: ...
+
+    @property
+    def queue_durability(self) -> Durability:
+        """Of a queue that is made on first use, without a config."""
 
 
 class Broker(Protocol):

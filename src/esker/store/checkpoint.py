@@ -25,7 +25,7 @@ from esker.engine.queues.partition import QueuePartition
 from esker.engine.topic import Topic
 from esker.errors import DataDirectoryError, InvariantBroken
 from esker.store import keys
-from esker.store.interface import WRITE_KEYS, Store
+from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
 
 _Item = TypeVar("_Item")
 
@@ -72,9 +72,12 @@ class Checkpoint:
         self._meta = _encode(keys.Meta(keys.FORMAT, position, machine.next_number, machine.last_ms))
         self._deleted = machine.deleted_topics
         machine.deleted_topics = []
-        self._topics = [_topic_put(topic) for topic in machine.dirty_topics if topic.number in machine.topics]
+        # In order of their keys: the store likes it, and the same history makes the same writes.
+        topics = sorted(machine.dirty_topics, key=lambda topic: topic.number)
+        self._topics = [_topic_put(topic) for topic in topics if topic.number in machine.topics]
         machine.dirty_topics = set()
-        self._shares = [_share(partition) for partition in machine.touched if partition.topic.number in machine.topics]
+        partitions = sorted(machine.touched, key=lambda partition: (partition.topic.number, partition.index))
+        self._shares = [_share(partition) for partition in partitions if partition.topic.number in machine.topics]
         machine.touched = set()
         machine.totals.unsaved_bytes = 0
 
@@ -121,7 +124,7 @@ def _share(partition: QueuePartition) -> _Share:
         fresh=range(partition.stored_below, partition.next_seq if journaled else partition.stored_below),
         restored=partition.restored,
         purged_below=partition.purged_below,
-        added=dedup.added,
+        added=dedup.added if journaled else set(),  # what a restart forgets must not be called a duplicate after it
         dropped=dedup.dropped,
     )
     partition.dirty = set()
@@ -137,31 +140,35 @@ def _job_slices(share: _Share) -> Iterator[Slice]:
     number, index, jobs = partition.topic.number, partition.index, partition.jobs
     for seqs in _batched(share.dirty, WRITE_KEYS // 2):
         gone = [seq for seq in seqs if seq not in jobs]
-        deletes = [key(number, index, seq) for seq in gone for key in (keys.job_key, keys.body_key)]
-        alive = [job for seq in seqs if (job := jobs.get(seq)) is not None]
-        yield _job_slice(partition, alive, deletes, share)
-    # Of the fresh ones many may have come and gone: look at some thousands at a time, which takes well under a millisecond.
-    found: list[Job] = []
+        yield Slice([], [key(number, index, seq) for seq in gone for key in (keys.job_key, keys.body_key)], [], [])
+        yield from _put_slices(share, [job for seq in seqs if (job := jobs.get(seq)) is not None])
+    # Many of the fresh ones may have come and gone: a look at some thousands takes well under a millisecond.
     for start in range(share.fresh.start, share.fresh.stop, _LOOK):
-        found += [job for seq in share.fresh[start - share.fresh.start :][:_LOOK] if (job := jobs.get(seq)) is not None]
-        while len(found) >= WRITE_KEYS // 2:
-            yield _job_slice(partition, found[: WRITE_KEYS // 2], [], share)
-            del found[: WRITE_KEYS // 2]
+        seqs = range(start, min(start + _LOOK, share.fresh.stop))
+        yield from _put_slices(share, [job for seq in seqs if (job := jobs.get(seq)) is not None])
         yield NOTHING
-    yield _job_slice(partition, found, [], share)
 
 
-def _job_slice(partition: QueuePartition, jobs: list[Job], deletes: list[bytes], share: _Share) -> Slice:
-    number, index, fresh_from, restored = partition.topic.number, partition.index, share.fresh.start, share.restored
-    puts: list[tuple[bytes, bytes]] = []
-    saved: list[tuple[QueuePartition, Job]] = []
+def _put_slices(share: _Share, jobs: list[Job]) -> Iterator[Slice]:
+    """Bounded in keys and in bytes."""
+    partition, fresh_from, restored = share.partition, share.fresh.start, share.restored
+    number, index, alive = partition.topic.number, partition.index, partition.jobs
+    piece = Slice([], [], [], [])
+    size = 0
     for job in jobs:
         seq, payload = job.seq, job.payload
-        puts.append((keys.job_key(number, index, seq), encode_job(job)))
+        if alive.get(seq) is not job:
+            continue  # gone since the last slice; if it was ever stored, the next checkpoint removes it
+        piece.puts.append((keys.job_key(number, index, seq), encode_job(job)))
         if payload is not None and (seq >= fresh_from or seq in restored):
-            puts.append((keys.body_key(number, index, seq), payload))
-            saved.append((partition, job))
-    return Slice(puts, deletes, [], saved)
+            piece.puts.append((keys.body_key(number, index, seq), payload))
+            piece.saved.append((partition, job))
+            size += job.size
+        if len(piece.puts) >= WRITE_KEYS or size >= WRITE_BYTES:
+            yield piece
+            piece = Slice([], [], [], [])
+            size = 0
+    yield piece
 
 
 def _dedup_slices(share: _Share) -> Iterator[Slice]:
@@ -206,7 +213,7 @@ def load(store: Store, machine: Machine) -> Loaded:
     position = 0
     stored = store.get(keys.META)
     if stored is not None:
-        version = msgspec.msgpack.decode(stored, type=list[int])[0]
+        version = msgspec.msgpack.decode(msgspec.msgpack.decode(stored, type=list[msgspec.Raw])[0], type=int)
         if version > keys.FORMAT:
             raise DataDirectoryError(
                 f"the store has format {version}, this version of Esker knows up to {keys.FORMAT}; nothing was changed"

@@ -15,6 +15,8 @@ from typing import Protocol
 
 # Keys in one write: RocksDB through rocksdict takes about 1 us a key and holds the GIL, so a slice stays near 1 ms.
 WRITE_KEYS = 512
+# Bytes in one write, for the same reason; a single larger value goes alone.
+WRITE_BYTES = 1 << 20
 
 Puts = Sequence[tuple[bytes, bytes]]
 Ranges = Sequence[tuple[bytes, bytes]]
@@ -26,8 +28,11 @@ class Store(Protocol):
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys of [start, end) in order."""
 
-    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> None:
-        """First removes `ranges` ([start, end) each), then `deletes`, then puts."""
+    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
+        """First removes `ranges` ([start, end) each), then `deletes`, then puts.
+
+        False: it would have to wait, and nothing was written; after `persist` there is room again.
+        """
 
     def persist(self) -> None: ...
 

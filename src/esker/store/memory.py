@@ -21,7 +21,7 @@ class MemoryStore:
         for key in self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]:
             yield key, self._values[key]
 
-    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> None:
+    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
         for start, end in ranges:
             for key, _ in list(self.scan(start, end)):
                 self._drop(key)
@@ -32,6 +32,7 @@ class MemoryStore:
             if key not in self._values:
                 insort(self._keys, key)
             self._values[key] = value
+        return True
 
     def persist(self) -> None:
         self._persisted = dict(self._values)

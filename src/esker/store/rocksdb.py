@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Env, Options, Rdict, WriteBatch, WriteOptions
 
 from esker.errors import DataDirectoryError
 from esker.store.interface import Puts, Ranges
 
-_MEMTABLE_BYTES = 32 << 20
-_BLOCK_CACHE_BYTES = 32 << 20
+# Small on purpose: a checkpoint is flushed as a whole anyway, and what is read back the kernel caches as well.
+_MEMTABLE_BYTES = 16 << 20
+_BLOCK_CACHE_BYTES = 16 << 20
 
 
 class RocksStore:
@@ -29,6 +30,8 @@ class RocksStore:
         self._writing = WriteOptions()
         # rocksdict's type stub calls this a method; it is a property.
         setattr(self._writing, "disable_wal", True)  # noqa: B010
+        # RocksDB makes a writer wait when memtables or files pile up; here that would stall the event loop with the GIL held.
+        self._writing.no_slowdown = True
 
     def get(self, key: bytes) -> bytes | None:
         value: bytes | None = self._db.get(key)
@@ -44,7 +47,7 @@ class RocksStore:
                 return
             yield key, value
 
-    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> None:
+    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
         batch = WriteBatch(raw_mode=True)
         for start, end in ranges:
             batch.delete_range(start, end)
@@ -53,7 +56,13 @@ class RocksStore:
         put = batch.put
         for key, value in puts:
             put(key, value)
-        self._db.write(batch, self._writing)
+        try:
+            self._db.write(batch, self._writing)
+        except Exception as error:
+            if "Write stall" in str(error):
+                return False
+            raise
+        return True
 
     def persist(self) -> None:
         self._db.flush()
@@ -67,11 +76,18 @@ def _options() -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(_MEMTABLE_BYTES)
-    options.set_max_write_buffer_number(3)
+    options.set_max_write_buffer_number(2)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_level_compaction_dynamic_level_bytes(True)
     options.set_keep_log_file_num(2)
     options.set_max_background_jobs(2)
+    options.set_level_zero_file_num_compaction_trigger(8)  # a checkpoint makes a file: compact every few, not every one
+    options.set_level_zero_slowdown_writes_trigger(40)
+    options.set_level_zero_stop_writes_trigger(80)
+    environment = Env()
+    environment.lower_thread_pool_cpu_priority()  # flushes and compactions give way to the event loop
+    environment.lower_high_priority_thread_pool_cpu_priority()
+    options.set_env(environment)
     table = BlockBasedOptions()
     table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
     table.set_bloom_filter(10, False)

@@ -56,7 +56,7 @@ def test_the_last_digits_are_the_ttl_in_minutes_odd_for_retried_jobs(ttl_ms: int
     ],
 )
 def test_anything_else_is_no_id(wrong: bytes) -> None:
-    with pytest.raises(CommandError, match="^BADID "):
+    with pytest.raises(CommandError, match=r"^BADID "):
         jobids.read(wrong)
 
 
@@ -67,5 +67,5 @@ def test_an_id_of_the_final_disque_is_well_formed_and_unknown() -> None:
 def test_all_ids_are_checked_and_each_counts_once() -> None:
     first, second = IDS.write(7, 0, 1), IDS.write(8, 0, 1)
     assert jobids.read_all([first, second, first]) == [7, 8]
-    with pytest.raises(CommandError, match="^BADID "):
+    with pytest.raises(CommandError, match=r"^BADID "):
         jobids.read_all([first, b"nonsense"])

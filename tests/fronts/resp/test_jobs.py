@@ -237,3 +237,38 @@ def test_a_pipeline_is_answered_in_order(wire: Wire, queue: bytes) -> None:
     assert isinstance(got, list)
     assert [job[2] for job in got if isinstance(job, list)] == [b"job-%d" % n for n in range(500)]
     assert wire.reply() == Simple("PONG")
+
+
+def test_a_pipeline_means_the_same_as_its_commands_one_by_one(wire: Wire, queue: bytes) -> None:
+    """Neighbours that the server runs in one step: refusals, repeats and ends are still those of each command."""
+    ids = [job_id(wire("ADDJOB", queue, n, 0)) for n in range(4)]
+    acks = [ids[0], ids[1], ids[0], "nonsense", UNKNOWN, ids[2], FOREIGN, ids[2], ids[3]]
+    wire.send(b"".join(encoded("ACKJOB", named) for named in acks))
+    assert [prefix(r) if isinstance(r, Failure) else r for r in wire.replies(9)] == [1, 1, 0, "BADID", 0, 1, 0, 0, 1]
+
+    wire("PAUSE", queue, "in")
+    wire.send(
+        encoded("ADDJOB", queue, "a", 0) * 3 + encoded("PAUSE", queue, "none") + encoded("ADDJOB", queue, "b", 0) * 2
+    )
+    replies = wire.replies(6)
+    assert [prefix(reply) for reply in replies[:3]] == ["PAUSED"] * 3
+    assert [type(reply) for reply in replies[3:]] == [Simple] * 3
+
+    wire.send(encoded("GETJOB", "FROM", queue) * 3 + encoded("PING"))
+    first, second = wire.replies(2)
+    assert isinstance(first, list)
+    assert isinstance(second, list)
+    assert len(first) == len(second) == 1
+    assert wire.silent()  # the third waits, and the PING behind it
+    with_option = encoded("ADDJOB", queue, "c", 0, "PRIORITY", 1)
+    wire.send(with_option)  # so does this one, on the same connection
+    assert wire.silent()
+
+
+def test_every_plain_addjob_of_a_pipeline_has_its_own_id_and_body(wire: Wire, queue: bytes) -> None:
+    other = queue + b"-other"
+    wire.send(b"".join(encoded("ADDJOB", (queue, other)[n % 3 == 0], n, 0) for n in range(60)))
+    ids = [job_id(reply) for reply in wire.replies(60)]
+    for n, added in enumerate(ids):
+        shown = pairs(wire("SHOW", added))
+        assert (shown["body"], shown["queue"]) == (b"%d" % n, (queue, other)[n % 3 == 0])

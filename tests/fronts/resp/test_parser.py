@@ -53,7 +53,8 @@ JUNK = st.one_of(
         st.sampled_from(
             [b"*", b"$", b"\r\n", b"1", b"2", b"-1", b"+a\r\n", b":3\r\n", b"*2\r\n", b"$1\r\n", b"a\r\n", b"%1\r\n",
              b"_\r\n", b"~1\r\n", b"#f\r\n", b"=5\r\ntxt:a\r\n", b",1.5\r\n", b"-ERR\r\n", b"*-1\r\n", b"$-1\r\n",
-             b"(12\r\n", b"*99999\r\n", b"*1\rX$4\r\nPING\r\n", b'"', b" ", b"*01\r\n", b"*1000000000\r\n"]
+             b"(12\r\n", b"*99999\r\n", b"*1\rX$4\r\nPING\r\n", b"*1\r\n$1\r\naXX:1\r\n", b"XX",
+             b'"', b" ", b"*01\r\n", b"*1000000000\r\n"]
         ),
         max_size=14,
     ).map(b"".join),
@@ -78,6 +79,14 @@ def test_a_stream_gives_the_same_commands_wherever_it_is_cut(chunks: list[bytes]
 @given(st.lists(COMMAND, max_size=5).map(b"".join))
 def test_a_stream_gives_the_same_commands_byte_by_byte(data: bytes) -> None:
     assert read([data[i : i + 1] for i in range(len(data))]) == read_patiently(data)
+
+
+def test_a_chunk_torn_anywhere_is_read_alike() -> None:
+    """Every cut of every length of argument: what hiredis is fed behind a torn chunk must never become part of it."""
+    for length in (0, 1, 2, 3, 4, 5, 9, 10, 11):
+        data = wire(b"PING") + wire(b"ADDJOB", b"q", b"x" * length) + wire(b"PING")
+        for at in range(len(data) + 1):
+            assert read([data[:at], data[at:]]) == read_patiently(data)
 
 
 @settings(max_examples=1000, deadline=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 from esker.engine.config import Backoff
 
 
@@ -12,8 +14,9 @@ def backoff_ms(policy: Backoff, attempt: int, chance: float) -> int:
     """
     if policy.base_ms <= 0:
         return 0
-    # The exponent is bounded before the power is taken: 1000 failures must not make a float overflow.
-    delay: float = policy.cap_ms
-    if policy.factor <= 1 or attempt < 64:
-        delay = min(delay, policy.base_ms * policy.factor ** min(attempt - 1, 63))
+    # Whether the cap is reached is asked of the logarithms: the power itself would overflow after 1000 failures.
+    if (attempt - 1) * log(policy.factor) >= log(policy.cap_ms / policy.base_ms):
+        delay: float = policy.cap_ms
+    else:
+        delay = policy.base_ms * policy.factor ** (attempt - 1)
     return max(1, round(delay * (1 - policy.jitter * chance)))

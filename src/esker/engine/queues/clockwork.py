@@ -5,7 +5,7 @@ All in bounded steps: what one turn cannot do is due again at once.
 
 from __future__ import annotations
 
-from heapq import heappop
+from heapq import heapify, heappop
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events, limits
@@ -29,9 +29,23 @@ def tick(machine: Machine, command: commands.Tick, now: int) -> Reply:
         topic = machine.topics.get(number)
         if topic is not None and topic.partitions[index].wake_ms == when:
             left -= run_timers(machine, topic.partitions[index], now, left)
+    if len(wakes) > machine.wakes_limit:
+        _forget_stale_wakes(machine)
     _sweep_idle(machine, now)
     _bury(machine)
     return None
+
+
+def _forget_stale_wakes(machine: Machine) -> None:
+    """A wake that was overtaken by an earlier one stays in the heap until its time, which may be years away."""
+    machine.wakes[:] = [
+        (partition.wake_ms, topic.number, partition.index)
+        for topic in machine.topics.values()
+        for partition in topic.partitions
+        if partition.wake_ms
+    ]
+    heapify(machine.wakes)
+    machine.wakes_limit = 2 * len(machine.wakes) + limits.STALE_WAKES_MAX
 
 
 def next_wake_ms(machine: Machine) -> int | None:
@@ -57,8 +71,11 @@ def run_timers(machine: Machine, partition: QueuePartition, now: int, limit: int
 
 
 def expire(machine: Machine, partition: QueuePartition, job: Job, now: int) -> None:
-    event = events.JobRemoved(partition.topic.number, partition.index, job.seq, now, events.RemoveReason.EXPIRED)
+    topic = partition.topic
+    event = events.JobRemoved(topic.number, partition.index, job.seq, now, events.RemoveReason.EXPIRED)
     machine.record(partition, event, sync=False)
+    if topic.config.max_in_flight:
+        machine.woken.add(topic.name)
 
 
 def _come_due(machine: Machine, partition: QueuePartition, job: Job, now: int) -> None:
@@ -88,6 +105,8 @@ def _sweep_idle(machine: Machine, now: int) -> None:
         for partition in topic.partitions:
             if partition.dedup.entries:
                 partition.dedup.forget(now - topic.config.idempotency_window_ms, limits.TIMERS_PER_TURN)
+                if partition.dedup.dropped:
+                    machine.touched.add(partition)  # so that the store forgets too
         if pressure.is_idle(machine, topic, now):
             machine.record_shared(events.TopicDeleted(topic.number, now))
 

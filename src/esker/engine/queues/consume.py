@@ -29,12 +29,12 @@ def lease(machine: Machine, command: commands.Lease, now: int) -> Reply:
         return Leased(())
     if not topic.is_queue:
         return Refusal(Code.NOT_A_QUEUE, f"topic {command.topic!r} is a {topic.config.type}, not a queue")
-    count = min(command.count, limits.LEASE_JOBS_MAX)
-    if topic.config.max_in_flight:
-        count = min(count, topic.config.max_in_flight - topic.count(_LEASED))
     for partition in topic.partitions:
         if partition.wake_ms and partition.wake_ms <= now:  # what is due by now counts by now
             clockwork.run_timers(machine, partition, now, limits.TIMERS_PER_TURN)
+    count = min(command.count, limits.LEASE_JOBS_MAX)
+    if topic.config.max_in_flight:
+        count = min(count, topic.config.max_in_flight - topic.count(_LEASED))
     deliveries: list[Delivery] = []
     while len(deliveries) < count:
         found = _next_job(topic)
@@ -87,6 +87,8 @@ def _deliver(machine: Machine, partition: QueuePartition, job: Job, command: com
 
 def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
     tokens = command.tokens
+    if (problem := _tokens_problem(command.ids, tokens)) is not None:
+        return problem
     count = 0
     missed: list[int] = []
     for position, job_id in enumerate(command.ids):
@@ -95,12 +97,18 @@ def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
             missed.append(job_id)
             continue
         partition, job = found
-        machine.record(partition, events.JobAcked(partition.topic.number, partition.index, job.seq, now))
+        topic = partition.topic
+        machine.record(partition, events.JobAcked(topic.number, partition.index, job.seq, now))
+        if topic.config.max_in_flight:
+            machine.woken.add(topic.name)  # there is room for another lease
         count += 1
     return Done(count, missed)
 
 
 def nack(machine: Machine, command: commands.Nack, now: int) -> Reply:
+    if (problem := _tokens_problem(command.ids, command.tokens)) is not None:
+        return problem
+
     def settle(partition: QueuePartition, job: Job) -> bool:
         if job.state == _READY or job.state == _SPENT or job.retry_ms == 0:
             return False
@@ -113,6 +121,8 @@ def nack(machine: Machine, command: commands.Nack, now: int) -> Reply:
 
 def extend(machine: Machine, command: commands.Extend, now: int) -> Reply:
     deadlines: dict[int, int] = {}
+    if (problem := _tokens_problem(command.ids, command.tokens)) is not None:
+        return problem
 
     def settle(partition: QueuePartition, job: Job) -> bool:
         if job.state != _LEASED or job.due_ms <= now:
@@ -174,13 +184,19 @@ def give_back(
         ),
         sync=sync,
     )
-    if not due_ms:
+    if not due_ms or topic.config.max_in_flight:
         machine.woken.add(topic.name)
 
 
 def retry_delay_ms(machine: Machine, partition: QueuePartition, job: Job) -> int:
     policy = partition.topic.config.backoff
     return backoff_ms(policy, max(1, job.attempts), machine.dice.random()) if policy.base_ms else 0
+
+
+def _tokens_problem(ids: Sequence[int], tokens: Sequence[int] | None) -> Refusal | None:
+    if tokens is not None and len(tokens) != len(ids):
+        return Refusal(Code.BAD_REQUEST, f"{len(tokens)} tokens for {len(ids)} jobs; give one for each")
+    return None
 
 
 def _is_stale(job: Job, token: int, now: int) -> bool:

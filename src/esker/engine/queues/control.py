@@ -44,8 +44,12 @@ def withdraw(machine: Machine, command: commands.Withdraw, now: int) -> Reply:
 
 def delete(machine: Machine, command: commands.Delete, now: int) -> Reply:
     def change(partition: QueuePartition, job: Job) -> bool:
-        number, index = partition.topic.number, partition.index
-        machine.record(partition, events.JobRemoved(number, index, job.seq, now, events.RemoveReason.DELETED))
+        topic = partition.topic
+        machine.record(
+            partition, events.JobRemoved(topic.number, partition.index, job.seq, now, events.RemoveReason.DELETED)
+        )
+        if topic.config.max_in_flight:
+            machine.woken.add(topic.name)
         return True
 
     return _each(machine, command.ids, change)

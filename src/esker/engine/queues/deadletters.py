@@ -7,14 +7,14 @@ served before its younger equals, with its deliveries counted from zero.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from esker.engine import commands, events
+from esker.engine import commands, events, limits
 from esker.engine.commands import NO_DETAILS, Details
 from esker.engine.config import TopicConfig
-from esker.engine.ids import from_ulid, message_id, place, to_ulid
+from esker.engine.ids import Place, from_ulid, message_id, place, to_ulid
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Done, Reply
@@ -30,6 +30,7 @@ _DELIVERIES = _PREFIX + b"deliveries"
 _SOURCE_SEQ = _PREFIX + b"src_seq"
 _ID = _PREFIX + b"id"
 _TTL = _PREFIX + b"ttl_ms"
+_MOST = _PREFIX + b"max_deliveries"
 
 
 def is_due(topic: Topic, job: Job) -> bool:
@@ -61,6 +62,8 @@ def bury(machine: Machine, partition: QueuePartition, job: Job, now: int) -> Non
         _ID: to_ulid(old_id).encode(),
         _TTL: b"%d" % (job.expires_ms - job.created_ms if job.expires_ms else 0),
     }
+    if old.max_deliveries is not None:
+        meta[_MOST] = b"%d" % old.max_deliveries
     details = msgspec.structs.replace(
         old, meta=tuple(meta.items()), delay_ms=0, max_deliveries=None, key=b"", producer=b"", epoch=0, sequence=0
     )
@@ -107,6 +110,7 @@ def replay(machine: Machine, command: commands.ReplayDeadLetters, now: int) -> R
 
 def _first_ids(grave: Topic, count: int) -> list[int]:
     ids: list[int] = []
+    count = min(count, limits.LEASE_JOBS_MAX)
     for partition in grave.partitions:
         for seq, job in partition.jobs.items():
             if len(ids) >= count:
@@ -115,24 +119,52 @@ def _first_ids(grave: Topic, count: int) -> list[int]:
     return ids
 
 
+class _Origin(NamedTuple):
+    place: Place
+    topic: bytes
+    ttl_ms: int
+    max_deliveries: int | None
+
+
+def _origin(details: Details) -> _Origin | None:
+    """Where a dead letter came from. Meta is the user's to write, so it may be nonsense: None then."""
+    meta = dict(details.meta)
+    try:
+        origin = _Origin(
+            place(from_ulid(meta[_ID].decode())), meta[_FROM], int(meta[_TTL]), int(meta[_MOST]) if _MOST in meta else None
+        )
+    except (KeyError, ValueError):
+        return None
+    return origin if 0 <= origin.ttl_ms <= limits.TTL_MS_MAX and 0 <= (origin.max_deliveries or 0) else None
+
+
+def _is_vacant(source: Topic, index: int, seq: int) -> bool:
+    """The seq was given out once, and no job has it now."""
+    if index >= len(source.partitions):
+        return False
+    partition = source.partitions[index]
+    return 0 < seq < partition.next_seq and seq not in partition.jobs
+
+
 def _raise(machine: Machine, partition: QueuePartition, job: Job, now: int) -> bool:
     """Puts one dead letter back; False when it is none, or its topic is gone."""
     details = job.details or NO_DETAILS
-    meta = dict(details.meta)
-    if _ID not in meta:
+    origin = _origin(details)
+    if origin is None:
         return False
-    created_ms, number, index, seq = place(from_ulid(meta[_ID].decode()))
-    source = machine.topics.get(number) or machine.names.get(meta[_FROM])
-    if source is None or not source.is_queue:
+    created_ms, number, index, seq = origin.place
+    source = machine.topics.get(number) or machine.names.get(origin.topic)
+    if source is None or not source.is_queue or source is partition.topic:
         return False
-    ttl_ms = int(meta[_TTL])
     plain = msgspec.structs.replace(
-        details, meta=tuple((key, value) for key, value in details.meta if not key.startswith(_PREFIX))
+        details,
+        meta=tuple((key, value) for key, value in details.meta if not key.startswith(_PREFIX)),
+        max_deliveries=origin.max_deliveries,
     )
     payload = machine.payload(partition, job)
-    expires_ms = now + ttl_ms if ttl_ms else 0
+    expires_ms = now + origin.ttl_ms if origin.ttl_ms else 0
     kept: Details | None = None if plain == NO_DETAILS else plain
-    if source.number == number:
+    if source.number == number and _is_vacant(source, index, seq):
         home = source.partitions[index]
         machine.record(
             home,
@@ -140,7 +172,7 @@ def _raise(machine: Machine, partition: QueuePartition, job: Job, now: int) -> b
                 number, index, seq, now, created_ms, job.priority, job.retry_ms, expires_ms, payload, kept
             ),
         )
-    else:  # the topic was made anew: the old seq means nothing there
+    else:  # the topic was made anew, so the old seq means nothing there; or the origin is not ours
         home = source.partitions[index % len(source.partitions)]
         machine.reserve(home, 1)
         machine.record(

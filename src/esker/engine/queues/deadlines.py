@@ -56,7 +56,8 @@ class Deadlines:
             return
         self._garbage.pop(number, None)
         shift, mask, due_of = self._shift, self._mask, self._due_of
-        alive = [seq for seq in bucket if (due_of(seq) + mask) >> shift == number]
+        # A job that left and came back within one bucket is in it twice: once will do.
+        alive = [seq for seq in dict.fromkeys(bucket) if (due_of(seq) + mask) >> shift == number]
         if alive:
             self._buckets[number] = alive
             return

@@ -187,7 +187,7 @@ class QueuePartition:
         if job is None:
             return
         if job.state == _READY:
-            self.ready.drop_first(ready_key(self.sign, job.priority, job.seq))
+            self.ready.drop(ready_key(self.sign, job.priority, job.seq), self.counts[_READY] - 1)
         job.token = event.token
         job.attempts = event.attempts
         self.counters.jobs_out += 1
@@ -228,6 +228,8 @@ class QueuePartition:
         job = self.jobs.get(event.seq)
         if job is not None:
             job.token = 0
+            if job.state == _READY:
+                self.ready.drop(ready_key(self.sign, job.priority, job.seq), self.counts[_READY] - 1)
             self._move(job, _WITHDRAWN, event.due_ms)
 
     def reprioritised(self, event: events.JobReprioritised) -> None:
@@ -335,6 +337,8 @@ class QueuePartition:
         if job is None:
             return False
         self.counts[job.state] -= 1
+        if job.state == _READY:
+            self.ready.drop(ready_key(self.sign, job.priority, seq), self.counts[_READY])
         self.bytes -= job.size
         totals = self.totals
         totals.jobs -= 1

@@ -27,16 +27,19 @@ _READY = int(JobState.READY)
 def enqueue(machine: Machine, command: commands.Enqueue, now: int) -> Reply:
     topic = machine.names.get(command.topic)
     config = topic.config if topic is not None else command.config or machine.lazy_config
-    problem = _topic_problem(machine, command, topic, config) or _room_problem(machine, now)
+    problem = _topic_problem(machine, command, topic, config)
     if problem is not None:
         return problem
     jobs = command.jobs
-    plain = config.partitions == 1
+    plain = config.partitions == 1 and len(jobs) > 0
     for job in jobs:
         problem = _job_problem(job, config)
         if problem is not None:
             return problem
         plain = plain and job.details is None
+    problem = _room_problem(machine, now)  # last, because making room lets go of what no promise covers
+    if problem is not None:
+        return problem
     if topic is None:
         topic = make(machine, command.topic, config, now, lazy=command.config is None)
     return _add_plain(machine, topic, jobs, now) if plain else _add_each(machine, topic, jobs, now)
@@ -100,6 +103,9 @@ def _details_problem(details: commands.Details) -> Refusal | None:
         (sum(len(key) + len(value) for key, value in details.meta), limits.META_BYTES_MAX, "bytes of meta"),
         (len(details.key), limits.DEDUP_KEY_BYTES_MAX, "bytes of idempotency key"),
         (len(details.producer), limits.DEDUP_KEY_BYTES_MAX, "bytes of producer id"),
+        (details.epoch, limits.PRODUCER_NUMBER_MAX, "as producer epoch"),
+        (details.sequence, limits.PRODUCER_NUMBER_MAX, "as producer sequence"),
+        (details.max_deliveries or 0, limits.DELIVERIES_MAX, "deliveries at most"),
     ):
         if not 0 <= value <= most:
             return Refusal(Code.BAD_REQUEST, f"{value} {what}; it must be 0 to {most}")
@@ -118,8 +124,8 @@ def _add_plain(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], 
     for new in jobs:
         retry_ms = new.retry_ms
         ttl_ms = default_ttl_ms if new.ttl_ms is None else new.ttl_ms
-        if ttl_ms != last_ttl_ms:  # jobs of one batch share the integer, which millions of them make worthwhile
-            last_ttl_ms, expires_ms = ttl_ms, now + ttl_ms if ttl_ms else 0
+        if ttl_ms != last_ttl_ms:
+            last_ttl_ms, expires_ms = ttl_ms, machine.expires_ms(now, ttl_ms)
         batch.append(
             events.Enqueued(
                 number,
@@ -182,7 +188,7 @@ def _add(machine: Machine, partition: QueuePartition, new: commands.NewJob, now:
         now,
         new.priority,
         retry_ms,
-        now + ttl_ms if ttl_ms else 0,
+        machine.expires_ms(now, ttl_ms),
         due_ms,
         new.payload,
         details,
@@ -198,7 +204,7 @@ def _partition(topic: Topic, new: commands.NewJob) -> QueuePartition:
     if len(partitions) == 1:
         return partitions[0]
     key = new.partition_key
-    if key is None and new.details is not None:
+    if not key and new.details is not None:
         key = new.details.producer or new.details.key  # a repeated job must meet its own memory
     if key:
         return partitions[partition_of(key, len(partitions))]

@@ -54,10 +54,13 @@ class ReadyHeap:
             heappop(heap)
         return None
 
-    def drop_first(self, key: int) -> None:
-        """Forgets `key` if it is first; elsewhere it is garbage that `first` will pass over."""
-        if self._heap and self._heap[0] == key:
-            heappop(self._heap)
+    def drop(self, key: int, ready: int) -> None:
+        """Forgets `key` if it is first; elsewhere it is garbage, which stays bounded. `ready` jobs are left."""
+        heap = self._heap
+        if heap and heap[0] == key:
+            heappop(heap)
+        if len(heap) > 2 * ready + _SLACK:
+            self.rebuild(heap)
 
     def in_order(self) -> Iterator[int]:
         """All true keys, best first, without changing the heap: O(k log k) for the first k."""

@@ -15,9 +15,8 @@ Order of effects:
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -29,6 +28,7 @@ from esker.fronts.resp.commands.table import Entry
 from esker.fronts.resp.errors import CommandError, undurable
 from esker.fronts.resp.options import HELD_BYTES_MAX
 from esker.fronts.resp.parser import Arguments, Parser
+from esker.fronts.resp.sockets import address, tune
 from esker.node.interface import Gate
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._parser = Parser(trusted=self.authenticated)
         self._out: list[bytes] = []
         self._pending: deque[_Pending] = deque()
-        self._backlog: deque[Arguments] = deque()
+        self._backlog: list[Arguments] = []
         self._backlog_bytes = 0
         self._reading = True
         self._held = False
@@ -97,15 +97,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's has its methods without being its subclass
         self.transport = transport
-        self.peer = _address(transport.get_extra_info("peername"))
-        self.local = _address(transport.get_extra_info("sockname"))
+        self.peer = address(transport.get_extra_info("peername"))
+        self.local = address(transport.get_extra_info("sockname"))
         if not self.server.admit(self):
             transport.write(b"-ERR max number of clients reached\r\n")
             self._closing = True
             transport.close()
             return
         options = self.server.options
-        _tune(transport.get_extra_info("socket"), options.tcp_keepalive_s)
+        tune(transport.get_extra_info("socket"), options.tcp_keepalive_s)
         transport.set_write_buffer_limits(high=min(options.output_soft_bytes, options.output_bytes_max))
         self.refresh_care()
 
@@ -123,10 +123,10 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more. What it was promised still goes out; what it waits for does not."""
-        if self._held or not (self._pending or self._out):
-            return False
         self._closing = True
-        return True
+        if self._waiter is not None:
+            self._waiter.cancel()
+        return bool(self._pending or self._out)
 
     def pause_writing(self) -> None:
         """The soft limit of unread replies is reached: from now on the time runs."""
@@ -155,48 +155,64 @@ class Connection(asyncio.Protocol):
             self._hold_back(commands, len(data))
             return
         if commands:
-            self._run(iter(commands))
+            self._run(commands)
         if self._parser.attention:
             self._read_on()
         self._send()
 
-    def _run(self, commands: Iterator[Arguments]) -> None:
+    def _run(self, commands: list[Arguments]) -> None:
         """Executes in order until one blocks; what is left waits in the backlog."""
         out = self._out
         server = self.server
         find = server.lookup.get
         slow_ns = server.slow_ns
+        at, end = 0, len(commands)
+        alone = False
         began = perf_counter_ns()
-        for arguments in commands:
+        while at < end:
+            arguments = commands[at]
             entry = find(arguments[0]) or server.find(arguments[0])
             reply: bytes | None
             if entry is None or self.careful or not entry.least <= len(arguments) <= entry.most:
                 reply = self._run_carefully(entry, arguments)
             else:
                 try:
+                    if entry.together is not None and end - at > 1 and not alone:
+                        replies = entry.together(self, commands, at)
+                        if replies:
+                            out += replies
+                            at += len(replies)
+                            entry.calls += len(replies)
+                            began = self._clocked(entry, arguments, began, slow_ns * len(replies))
+                            continue
                     reply = entry.handler(self, arguments)
                 except EskerError as error:
+                    alone = True  # what failed together is not tried together again and again
                     reply = _failed(entry, error)
-            ended = perf_counter_ns()
+            at += 1
             if entry is not None:
-                self.last_entry = entry
                 entry.calls += 1
-                entry.ns += ended - began
-                if ended - began >= slow_ns:
-                    server.took_long(self, arguments, ended - began)
-            began = ended
+                began = self._clocked(entry, arguments, began, slow_ns)
             if reply is None:
-                self._hold_back(commands, 0)
+                self._hold_back(commands[at:], 0)
                 break
             if reply:
                 out.append(reply)
             if self._closing:
                 break
 
+    def _clocked(self, entry: Entry, arguments: Arguments, began: int, slow_ns: int) -> int:
+        ended = perf_counter_ns()
+        self.last_entry = entry
+        entry.ns += ended - began
+        if ended - began >= slow_ns:
+            self.server.took_long(self, arguments, ended - began)
+        return ended
+
     def _run_carefully(self, entry: Entry | None, arguments: Arguments) -> bytes | None:
         """Checks in Redis's order: known, arity, password, pause. Empty bytes: no reply is wanted."""
         reply = self._refusal(entry, arguments)
-        quiet = self.muted or self.skip_next
+        skip = self.skip_next
         if reply is None:
             assert entry is not None
             if self.server.pauses(entry):
@@ -211,8 +227,11 @@ class Connection(asyncio.Protocol):
                 reply = entry.handler(self, arguments)
             except EskerError as error:
                 reply = _failed(entry, error)
-            if reply is None:
-                self._unheard = quiet
+        else:
+            self.skip_next = False
+        quiet = skip or self.muted
+        if reply is None:
+            self._unheard = quiet
         self.refresh_care()
         return b"" if quiet and reply is not None else reply
 
@@ -237,7 +256,7 @@ class Connection(asyncio.Protocol):
     def _read_on(self) -> None:
         """Commands that were not parsed yet because of a password to come; then, perhaps, the end of the stream."""
         while self._parser.more and not (self._held or self._closing):
-            self._run(iter(self._parser.feed(b"")))
+            self._run(self._parser.feed(b""))
         if self._parser.error is not None and not (self._held or self._closing):
             self._out.append(encoding.error(f"ERR {self._parser.error}"))
             self._closing = True
@@ -286,7 +305,7 @@ class Connection(asyncio.Protocol):
         else:
             self._held = False
 
-    def _hold_back(self, commands: Iterable[Arguments], size: int) -> None:
+    def _hold_back(self, commands: list[Arguments], size: int) -> None:
         self._backlog.extend(commands)
         self._backlog_bytes += size
         if self._backlog_bytes > HELD_BYTES_MAX and self._reading and self.transport is not None:
@@ -297,8 +316,8 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._held = False
-        backlog, self._backlog, self._backlog_bytes = self._backlog, deque(), 0
-        self._run(iter(backlog))
+        backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
+        self._run(backlog)
         self._read_on()
         self._send()
         if not (self._reading or self._held) and self.transport is not None:
@@ -343,6 +362,7 @@ class Connection(asyncio.Protocol):
             if head.error is None:
                 leaving += head.replies
             else:
+                self.server.write_failed = True
                 leaving += [undurable(head.error)] * len(head.replies)
         if leaving:
             self.write(b"".join(leaving))
@@ -399,19 +419,3 @@ def _failed(entry: Entry, error: EskerError) -> bytes:
     if isinstance(error, CommandError):
         return error.reply
     return encoding.error(f"MISCONF {error}")  # the shard serves no more
-
-
-def _address(name: object) -> str:
-    if isinstance(name, tuple) and len(name) >= 2:
-        return f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
-    return f"{name or 'unix'}:0"
-
-
-def _tune(tcp: object, keepalive_s: int) -> None:
-    if not isinstance(tcp, socket.socket) and not hasattr(tcp, "setsockopt"):
-        return
-    if getattr(tcp, "family", None) in (socket.AF_INET, socket.AF_INET6):
-        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if keepalive_s > 0:
-            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, keepalive_s)

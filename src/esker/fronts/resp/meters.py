@@ -61,6 +61,22 @@ def _shortened(argument: bytes) -> bytes:
     return argument[:ARGUMENT_BYTES_SHOWN_MAX] + b"... (%d more bytes)" % left_out
 
 
+class Rates:
+    """What happened per second, between the latest two looks at the totals."""
+
+    def __init__(self) -> None:
+        self.commands = self.bytes_in = self.bytes_out = 0
+        self._totals = (0, 0, 0)
+        self._at = time.monotonic()
+
+    def look(self, commands: int, bytes_in: int, bytes_out: int) -> None:
+        now, totals = time.monotonic(), (commands, bytes_in, bytes_out)
+        passed = max(now - self._at, 0.001)
+        grown = [max(new - old, 0) for new, old in zip(totals, self._totals, strict=True)]  # totals may be reset
+        self.commands, self.bytes_in, self.bytes_out = (int(amount / passed) for amount in grown)
+        self._totals, self._at = totals, now
+
+
 class Sample(NamedTuple):
     time_s: int
     latency_ms: int

@@ -12,7 +12,8 @@ Invariants:
   string, verbatim string or integer after a line end, or an array of 10,000 and more, is read patiently. A payload that
   looks like one costs time, not correctness.
 * hiredis cannot say whether it stands between commands, so an integer is fed behind every chunk: if it comes back as
-  the next item, the chunk was whole.
+  the next item and nothing is left, the chunk was whole. A torn argument may swallow that mark; then its command is
+  longer than the chunk, and is not believed.
 * A protocol error ends the stream: commands before it are given out first, nothing after it.
 * A waiting bulk only compares lengths; what is searched again when more arrives is at most one line of 64 KiB.
 """
@@ -55,7 +56,7 @@ class Parser:
     since that command may be the password; while `more` is true, `feed(b"")` gives the next.
     """
 
-    __slots__ = ("_feed", "_gets", "_patient", "_rest", "_torn", "attention", "error", "trusted")
+    __slots__ = ("_feed", "_gets", "_has_data", "_patient", "_rest", "_torn", "attention", "error", "trusted")
 
     def __init__(self, trusted: bool = True) -> None:
         self.error: ProtocolError | None = None
@@ -128,14 +129,17 @@ class Parser:
                 item = gets()
         except (hiredis.ProtocolError, TypeError):
             item = None  # the patient parser will meet it again, and knows its name
-        if type(item) is int:
+        if type(item) is int and not self._has_data():
             return b""
         self._renew_reader()
-        return data[sum(map(_encoded_length, commands[first:])) + empty * len(b"*0\r\n") :]
+        used = sum(map(_encoded_length, commands[first:])) + empty * len(b"*0\r\n")
+        if used > len(data):  # a torn argument took the mark for its own end
+            used -= _encoded_length(commands.pop())
+        return data[used:]
 
     def _renew_reader(self) -> None:
         reader = hiredis.Reader()
-        self._feed, self._gets = reader.feed, reader.gets
+        self._feed, self._gets, self._has_data = reader.feed, reader.gets, reader.has_data
 
 
 class PatientParser:

@@ -21,11 +21,11 @@ from esker.fronts.resp import commands
 from esker.fronts.resp.commands.table import Entry
 from esker.fronts.resp.connection import Connection
 from esker.fronts.resp.jobids import JobIds
-from esker.fronts.resp.meters import LatencyMonitor, SlowLog
+from esker.fronts.resp.meters import LatencyMonitor, Rates, SlowLog
 from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
 from esker.node.interface import Broker
 
-_CRON_S = 1.0  # how often idle clients are looked for
+_CRON_S = 1.0  # how often idle clients are looked for and rates are taken
 _CLOSE_S_MAX = 5.0  # how long a client that does not read may keep a closing server
 _NEVER_NS = 1 << 62
 
@@ -47,6 +47,8 @@ class RespServer:
         self.monitors: set[Connection] = set()
         self.slowlog = SlowLog(self.options.slowlog_entries_max)
         self.latency = LatencyMonitor()
+        self.rates = Rates()
+        self.write_failed = False  # replies had to be replaced because their events were not made durable
         self.bytes_in = self.bytes_out = 0
         self.connections_received = self.connections_rejected = self.slow_readers_cut = 0
 
@@ -122,6 +124,7 @@ class RespServer:
 
     def _look_after_clients(self) -> None:
         self._cron = self.loop.call_later(_CRON_S, self._look_after_clients)
+        self.rates.look(self.commands_processed, self.bytes_in, self.bytes_out)
         if self.options.idle_timeout_s <= 0:
             return
         oldest = self.loop.time() - self.options.idle_timeout_s

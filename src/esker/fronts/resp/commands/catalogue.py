@@ -19,7 +19,7 @@ _WORDS = {"no-auth": "no_auth", "no-monitor": "skip_monitor", "always": "loading
 @command(b"COMMAND", -1, "readonly")
 def command_(client: Connection, arguments: list[bytes]) -> bytes:
     if len(arguments) == 1:
-        return encoding.array([_description(entry) for entry in COMMANDS.values()])
+        return encoding.array([_description(entry, client.proto) for entry in COMMANDS.values()])
     subcommand = arguments[1].upper()
     if subcommand == b"COUNT" and len(arguments) == 2:
         return encoding.integer(len(COMMANDS))
@@ -27,7 +27,9 @@ def command_(client: Connection, arguments: list[bytes]) -> bytes:
         return encoding.bulks(name.lower() for name in COMMANDS)
     if subcommand == b"INFO":
         found = [COMMANDS.get(name.upper()) for name in arguments[2:]] or list(COMMANDS.values())
-        return encoding.array([client.null_array if entry is None else _description(entry) for entry in found])
+        return encoding.array(
+            [client.null_array if entry is None else _description(entry, client.proto) for entry in found]
+        )
     if subcommand == b"DOCS":
         asked = [name.upper() for name in arguments[2:]] or list(COMMANDS)
         names = [name for name in asked if name in COMMANDS]
@@ -36,7 +38,8 @@ def command_(client: Connection, arguments: list[bytes]) -> bytes:
     raise CommandError(f"ERR Unknown subcommand or wrong number of arguments for '{reading.shown(arguments[1])}'")
 
 
-def _description(entry: Command) -> bytes:
+def _description(entry: Command, proto: int) -> bytes:
+    """Six fields, as clients of Disque know them; those of RESP3 expect four more, which have nothing to say here."""
     flags = sorted(_WORDS.get(flag, flag) for flag in entry.flags)
     first = max(entry.key, 0)
     parts = [
@@ -44,6 +47,7 @@ def _description(entry: Command) -> bytes:
         encoding.integer(entry.arity),
         encoding.array([encoding.simple(flag.encode()) for flag in flags]),
         *map(encoding.integer, (first, first, int(first > 0))),
+        *([encoding.EMPTY_ARRAY] * 4 if proto == 3 else ()),
     ]
     return encoding.array(parts)
 

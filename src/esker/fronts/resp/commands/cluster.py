@@ -54,6 +54,8 @@ def _meet(client: Connection, arguments: list[bytes]) -> bytes:
         raise CommandError(
             f"ERR Invalid node address specified: {reading.shown(arguments[2])}:{reading.shown(arguments[3])}"
         )
+    if port == client.server.port and arguments[2] in (b"127.0.0.1", b"::1", b"localhost", client.server.host.encode()):
+        return encoding.OK  # it knows itself
     raise CommandError("ERR this node was started alone and cannot join a cluster")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from esker.engine.config import Durability
 from esker.errors import SettingsError
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
@@ -90,6 +91,14 @@ def _set_output_limit(server: RespServer, text: str) -> None:
     options.output_bytes_max, options.output_soft_bytes, options.output_soft_s = hard, soft, seconds
 
 
+# Redis's words for the durability of a queue that was made without a config.
+_APPENDFSYNC = {
+    Durability.FSYNC: "always",
+    Durability.DISK: "everysec",
+    Durability.MEMORY: "no",
+    Durability.EPHEMERAL: "no",
+}
+
 DIRECTIVES: dict[str, Directive] = {
     "port": Directive(lambda server: str(server.port)),
     "bind": Directive(lambda server: server.host),
@@ -116,9 +125,10 @@ DIRECTIVES: dict[str, Directive] = {
     "maxmemory": Directive(lambda server: str(server.broker.settings.memory_limit_bytes), _set_maxmemory),
     "maxmemory-policy": _fixed("acks"),
     "maxmemory-samples": _fixed("5"),
+    "save": _fixed(""),  # of Redis, whose benchmark asks for it
     "appendonly": _fixed("yes"),  # the journal is always on; a topic chooses its class
     "appendfilename": _fixed("journal"),
-    "appendfsync": _fixed("always"),
+    "appendfsync": Directive(lambda server: _APPENDFSYNC[server.broker.settings.queue_durability]),
     "no-appendfsync-on-rewrite": _fixed("no"),
     "auto-aof-rewrite-percentage": _fixed("100"),
     "auto-aof-rewrite-min-size": _fixed("67108864"),

@@ -14,7 +14,7 @@ from esker.engine import limits
 from esker.engine.commands import Lease
 from esker.engine.replies import Delivery, Leased
 from esker.fronts.resp import arguments as reading
-from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
 
 if TYPE_CHECKING:
@@ -31,8 +31,25 @@ class _Wanted:
     priority: bool = False
 
 
-@command(b"GETJOBS", -2, "write", "blocking", key=-1)
-@command(b"GETJOB", -2, "write", "blocking", key=-1)
+def getjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[bytes]:
+    """Equal GETJOBs of one queue that came together share one lease; the first that finds nothing is run alone."""
+    first = commands[at]
+    if len(first) != 3 or first[1] != b"FROM":
+        return []
+    count = 0
+    for arguments in commands[at : at + TOGETHER_MAX]:
+        if arguments != first:
+            break
+        count += 1
+    if count < 2:
+        return []
+    wanted = _Wanted(first[2:])
+    leased = expect(Leased, client.broker.handle(Lease(first[2], count)))
+    return [_encode(client, (job,), wanted) for job in leased.deliveries]
+
+
+@command(b"GETJOBS", -2, "write", "blocking", key=-1, together=getjobs)
+@command(b"GETJOB", -2, "write", "blocking", key=-1, together=getjobs)
 def getjob(client: Connection, arguments: list[bytes]) -> bytes | None:
     if arguments[1] == b"FROM" and len(arguments) == 3:
         wanted = _Wanted(arguments[2:])

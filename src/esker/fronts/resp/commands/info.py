@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ Section = dict[str, int | float | str]
 SECTIONS: Final = (
     "Server", "Clients", "Memory", "Jobs", "Queues", "Persistence", "Stats", "CPU", "Commandstats", "Loop",
 )  # fmt: skip
+_MEMORY: Final = ("used_memory", "used_memory_peak", "used_memory_rss")
 _ON_REQUEST: Final = frozenset({"Commandstats"})  # shown by name, or with `all`
 
 
@@ -60,8 +62,41 @@ def _sections(server: RespServer) -> dict[str, Section]:
     facts = server.broker.facts()
     names = [*SECTIONS, *(name for name in facts if name not in SECTIONS)]
     merged = {name: {**own.get(name, {}), **facts.get(name, {})} for name in names}
-    merged["Persistence"] = {"aof_state": "on", **merged["Persistence"]}
+    merged["Memory"] |= _memory_in_words(merged["Memory"])
+    merged["Persistence"] = {**_persistence_in_words(server, merged["Persistence"]), **merged["Persistence"]}
     return merged
+
+
+def _memory_in_words(memory: Section) -> Section:
+    used, peak, resident = (float(memory.get(name, 0)) for name in _MEMORY)
+    return {
+        "used_memory_human": _human(used),
+        "used_memory_peak_human": _human(peak),
+        "mem_fragmentation_ratio": round(resident / used, 2) if used else 0.0,
+        "mem_allocator": "pymalloc",
+    }
+
+
+def _human(size: float) -> str:
+    for unit in ("B", "K", "M"):
+        if size < 1024:
+            return f"{size:.2f}{unit}" if unit != "B" else f"{size:.0f}B"
+        size /= 1024
+    return f"{size:.2f}G"
+
+
+def _persistence_in_words(server: RespServer, persistence: Section) -> Section:
+    """Disque's names for what the journal and the checkpoints do."""
+    return {
+        "aof_enabled": 1,
+        "aof_state": "on",
+        "aof_rewrite_in_progress": persistence.get("checkpoint_in_progress", 0),
+        "aof_rewrite_scheduled": 0,
+        "aof_last_rewrite_time_sec": int(float(persistence.get("checkpoint_last_seconds", 0))),
+        "aof_current_rewrite_time_sec": -1,
+        "aof_last_bgrewrite_status": "ok",
+        "aof_last_write_status": "err" if server.write_failed else "ok",
+    }
 
 
 def _server(server: RespServer) -> Section:
@@ -69,10 +104,14 @@ def _server(server: RespServer) -> Section:
     return {
         "esker_version": esker_version(),
         "disque_version": DISQUE_VERSION,
+        "disque_git_sha1": "00000000",  # of a build of Disque, which this is not
+        "disque_git_dirty": 0,
+        "disque_build_id": 0,
         "redis_version": REDIS_VERSION,
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "arch_bits": 64,
         "multiplexing_api": "uvloop",
+        "gcc_version": platform.python_compiler(),
         "python_version": platform.python_version(),
         "process_id": os.getpid(),
         "run_id": server.run_id,
@@ -80,6 +119,8 @@ def _server(server: RespServer) -> Section:
         "tcp_port": server.port,
         "uptime_in_seconds": uptime,
         "uptime_in_days": uptime // 86_400,
+        "hz": 10,
+        "executable": sys.executable,
         "config_file": "",
     }
 
@@ -102,6 +143,10 @@ def _stats(server: RespServer) -> Section:
         "rejected_connections": server.connections_rejected,
         "slow_readers_cut": server.slow_readers_cut,
         "total_commands_processed": server.commands_processed,
+        "instantaneous_ops_per_sec": server.rates.commands,
+        "instantaneous_input_kbps": round(server.rates.bytes_in / 1024, 2),
+        "instantaneous_output_kbps": round(server.rates.bytes_out / 1024, 2),
+        "latest_fork_usec": 0,  # nothing forks
         "total_error_replies": sum(entry.failures for entry in server.entries.values()),
         "total_net_input_bytes": server.bytes_in,
         "total_net_output_bytes": server.bytes_out,

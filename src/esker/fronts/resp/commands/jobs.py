@@ -11,7 +11,7 @@ from esker.engine.replies import Done, Extended, Jobs, JobView, StillWorking
 from esker.errors import Code, Refusal
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding, jobids
-from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
 
 if TYPE_CHECKING:
@@ -36,7 +36,27 @@ def _change(client: Connection, kind: _ById, job_ids: list[bytes]) -> bytes:
     return encoding.integer(expect(Done, client.broker.handle(kind(ids))).count)
 
 
-@command(b"ACKJOB", -1, "write", "fast")
+def ackjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[bytes]:
+    """ACKJOBs of one id each that came together, in one step."""
+    name = commands[at][0]
+    ids: dict[int, None] = {}
+    for arguments in commands[at : at + TOGETHER_MAX]:
+        if len(arguments) != 2 or arguments[0] != name or len(arguments[1]) != 48:
+            break
+        try:
+            message_id = jobids.read(arguments[1])
+        except CommandError:
+            break  # it is answered when its turn comes, alone
+        if message_id in ids:
+            break  # its second ack has to find it gone
+        ids[message_id] = None
+    if len(ids) < 2:
+        return []
+    missed = set(expect(Done, client.broker.handle(Ack(list(ids)))).missed)
+    return [b":0\r\n" if message_id in missed else b":1\r\n" for message_id in ids]
+
+
+@command(b"ACKJOB", -1, "write", "fast", together=ackjobs)
 def ackjob(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Ack, arguments[1:])
 

@@ -7,12 +7,19 @@ reply, or None when it arranged for the reply to come later (`Connection.hold`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
 
 Handler = Callable[["Connection", list[bytes]], bytes | None]
+H = TypeVar("H", bound=Handler)
+# Runs several commands of a pipeline as one step: from the given place, as many as it likes. It returns the replies of
+# those it has run; none when this place is nothing for it. It must do exactly what running each alone would do.
+Together = Callable[["Connection", list[list[bytes]], int], list[bytes]]
+
+# Commands of one step: bounds the work between two looks at the clock, and the engine's command.
+TOGETHER_MAX: Final = 1000
 
 
 class Command(NamedTuple):
@@ -21,6 +28,7 @@ class Command(NamedTuple):
     flags: frozenset[str]
     key: int  # which argument names a queue; 0: none
     handler: Handler
+    together: Together | None
 
 
 COMMANDS: Final[dict[bytes, Command]] = {}
@@ -31,13 +39,13 @@ FLAGS: Final = frozenset(
 )
 
 
-def command(name: bytes, arity: int, *flags: str, key: int = 0) -> Callable[[Handler], Handler]:
+def command(name: bytes, arity: int, *flags: str, key: int = 0, together: Together | None = None) -> Callable[[H], H]:
     """Registers a handler; stack it for a second name."""
     assert FLAGS.issuperset(flags), f"unknown flag in {flags}"
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: H) -> H:
         assert name not in COMMANDS, f"{name!r} is registered twice"
-        COMMANDS[name] = Command(name, arity, frozenset(flags), key, handler)
+        COMMANDS[name] = Command(name, arity, frozenset(flags), key, handler, together)
         return handler
 
     return register
@@ -47,12 +55,14 @@ class Entry:
     """A command as one server runs it: its bounds ready for comparison, its meters beside it."""
 
     __slots__ = (
-        "always", "calls", "command", "failures", "handler", "least", "most", "no_auth", "no_monitor", "ns", "write",
+        "always", "calls", "command", "failures", "handler", "least", "most", "no_auth", "no_monitor", "ns", "together",
+        "write",
     )  # fmt: skip
 
     def __init__(self, command: Command) -> None:
         self.command = command
         self.handler = command.handler
+        self.together = command.together
         self.least = abs(command.arity)
         self.most = command.arity if command.arity > 0 else 1 << 30
         self.no_auth = "no-auth" in command.flags

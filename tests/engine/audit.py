@@ -1,0 +1,74 @@
+"""Counts everything anew: the jobs are the truth, and each index, sum and set beside them must say the same."""
+
+from __future__ import annotations
+
+from esker.engine.machine import Machine
+from esker.engine.queues import ready
+from esker.engine.queues.deadlines import Deadlines
+from esker.engine.queues.job import Job, JobState
+from esker.engine.queues.partition import QueuePartition
+from esker.engine.queues.ready import ready_key
+
+
+def audit(machine: Machine) -> None:
+    """Raises AssertionError where a derived fact does not follow from the jobs."""
+    partitions = [partition for topic in machine.topics.values() for partition in topic.partitions]
+    assert list(machine.topics) == sorted(machine.topics), "topics are not in order of creation"
+    assert {topic.name: topic for topic in machine.topics.values()} == machine.names
+    assert all(topic.number < machine.next_number for topic in machine.topics.values())
+    assert machine.totals.jobs == sum(len(partition.jobs) for partition in partitions)
+    assert machine.totals.hot_bytes == sum(partition.hot_bytes for partition in partitions)
+    wakes = set(machine.wakes)
+    for partition in partitions:
+        _audit_sums(partition)
+        _audit_order(partition)
+        _audit_leases(partition)
+        _audit_deadlines(partition.timers, {seq: job.due_ms for seq, job in partition.jobs.items()})
+        _audit_deadlines(partition.expiry, {seq: job.expires_ms for seq, job in partition.jobs.items()})
+        _audit_wake(partition, wakes)
+
+
+def _audit_sums(partition: QueuePartition) -> None:
+    jobs = partition.jobs.values()
+    assert all(seq == job.seq < partition.next_seq for seq, job in partition.jobs.items())
+    assert partition.counts == [sum(job.state == state for job in jobs) for state in JobState]
+    assert partition.bytes == sum(job.size for job in jobs)
+    assert partition.hot_bytes == sum(job.size for job in jobs if job.payload is not None)
+
+
+def _audit_order(partition: QueuePartition) -> None:
+    keys = sorted(
+        ready_key(partition.sign, job.priority, seq)
+        for seq, job in partition.jobs.items()
+        if job.state == JobState.READY
+    )
+    assert list(partition.ready.in_order()) == keys
+    assert len(partition.ready) <= 2 * len(keys) + ready._SLACK, "the ready heap holds too much garbage"
+
+
+def _audit_leases(partition: QueuePartition) -> None:
+    leased: dict[int, Job] = {seq: job for seq, job in partition.jobs.items() if job.state == JobState.LEASED}
+    assert all(job.token and job.due_ms for job in leased.values())
+    assert len({job.token for job in leased.values()}) == len(leased)
+    assert partition.holders.keys() <= leased.keys()
+    held = {(holder, seq) for holder, seqs in partition.held.items() for seq in seqs}
+    assert held == {(holder, seq) for seq, holder in partition.holders.items()}
+    assert all(partition.held.values()), "a holder of nothing is remembered"
+    assert {seq for seq, job in partition.jobs.items() if job.state == JobState.SPENT} <= set(partition.spent)
+    assert all(not job.due_ms for job in partition.jobs.values() if job.state in (JobState.READY, JobState.SPENT))
+
+
+def _audit_deadlines(deadlines: Deadlines, due: dict[int, int]) -> None:
+    waiting = {seq: when for seq, when in due.items() if when}
+    for seq, when in waiting.items():
+        number = (when + deadlines._mask) >> deadlines._shift
+        assert seq in deadlines._buckets[number], f"job {seq} is due at {when} and nobody knows"
+    assert deadlines._buckets.keys() <= set(deadlines._order)
+
+
+def _audit_wake(partition: QueuePartition, wakes: set[tuple[int, int, int]]) -> None:
+    due = [when for index in (partition.timers, partition.expiry) if (when := index.next_ms()) is not None]
+    if due:
+        assert 0 < partition.wake_ms <= min(due), "the partition would oversleep"
+    if partition.wake_ms:
+        assert (partition.wake_ms, partition.topic.number, partition.index) in wakes
