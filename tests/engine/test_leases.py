@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from esker.engine.commands import Ack, Delete, Extend, Lease, Nack, Release, Show, Working
+from esker.engine.commands import Ack, Delete, Extend, Lease, Nack, PauseTopic, Release, Show, Working
 from esker.engine.config import Pause, TopicConfig, TopicType
 from esker.engine.queues.job import JobState
 from esker.engine.replies import Done, Extended, Leased, StillWorking
@@ -206,8 +206,6 @@ def test_room_in_a_bounded_queue_wakes_who_waits(how: str) -> None:
 
 
 def test_a_queue_paused_in_output_delivers_nothing_and_wakes_its_waiters_after() -> None:
-    from esker.engine.commands import PauseTopic
-
     rig = Rig(TopicConfig())
     rig.add()
     rig.do(PauseTopic(Q, Pause.OUT))

@@ -1,12 +1,14 @@
 """One client: bytes in, commands executed in order, replies out in order and not before they are durable.
 
-The hot path is `data_received`: parse the chunk, run each command through the server's table, then look at the broker's
-gate once. Everything rare (passwords, monitors, muted or paused clients, bad arity) is behind the one flag `careful` or
+The hot path: `data_received` parses, `take_turn` runs each command through the server's table, `send` hands the replies
+to the server. Everything rare (passwords, monitors, muted or paused clients, bad arity) is behind the one flag `careful` or
 an entry that was not found.
 
 Order of effects:
-* Replies wait in `_out` during a turn, then in `_pending` until their gate opens; only the head of `_pending` is
-  written.
+* A chunk is parsed when it arrives and executed when all chunks of this turn of the loop have arrived, so that the
+  commands of many clients share the engine's and the disk's work (`gathering`, `departures`).
+* Replies wait in `out` during a turn, then with the server until their gate opens. Gates open in order, so the replies
+  of one client leave in order.
 * A command that blocks *holds* the connection: later commands wait in `_backlog`, and beyond `HELD_BYTES_MAX` the
   socket is not read. `release` gives the reply and lets them run.
 * A connection that ends (QUIT, protocol error, end of input) first gets every reply it was promised.
@@ -15,7 +17,6 @@ Order of effects:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol, cast
@@ -25,11 +26,10 @@ from esker.errors import EskerError
 from esker.fronts.resp import encoding
 from esker.fronts.resp.arguments import shown
 from esker.fronts.resp.commands.table import Entry
-from esker.fronts.resp.errors import CommandError, undurable
+from esker.fronts.resp.errors import failed, undurable
 from esker.fronts.resp.options import HELD_BYTES_MAX
 from esker.fronts.resp.parser import Arguments, Parser
 from esker.fronts.resp.sockets import address, tune
-from esker.node.interface import Gate
 
 if TYPE_CHECKING:
     from esker.fronts.resp.server import RespServer
@@ -37,25 +37,6 @@ if TYPE_CHECKING:
 
 class Cancellable(Protocol):
     def cancel(self) -> None: ...
-
-
-class _Pending:
-    """Replies that wait for one gate."""
-
-    __slots__ = ("began_ns", "connection", "error", "gate", "replies", "settled")
-
-    def __init__(self, connection: Connection, gate: Gate | None, replies: list[bytes], began_ns: int) -> None:
-        self.connection = connection
-        self.gate = gate
-        self.replies = replies
-        self.settled = gate is None
-        self.error: BaseException | None = None
-        self.began_ns = began_ns
-
-    def settle(self, error: BaseException | None) -> None:
-        self.settled = True
-        self.error = error
-        self.connection.flush(self)
 
 
 class Connection(asyncio.Protocol):
@@ -80,8 +61,10 @@ class Connection(asyncio.Protocol):
         self.peer = self.local = "?:0"
 
         self._parser = Parser(trusted=self.authenticated)
-        self._out: list[bytes] = []
-        self._pending: deque[_Pending] = deque()
+        self.out: list[bytes] = []  # replies of this turn
+        self.gathered = False  # some of them are still to be filled in by the server's gathering
+        self.unsettled = 0  # turns whose replies wait for the disk
+        self._queued = 0  # chunks of commands that wait for the turn to run
         self._backlog: list[Arguments] = []
         self._backlog_bytes = 0
         self._reading = True
@@ -89,7 +72,8 @@ class Connection(asyncio.Protocol):
         self._waiter: Cancellable | None = None
         self._encode: Callable[[Leased], bytes] | None = None  # set while it waits for jobs
         self._unheard = False  # the reply of the held command is not wanted
-        self._closing = False
+        self._ended = False  # the client sends no more
+        self._closing = False  # no more is executed
         self._congestion: asyncio.TimerHandle | None = None
 
     # -- transport
@@ -118,15 +102,17 @@ class Connection(asyncio.Protocol):
         if self._congestion is not None:
             self._congestion.cancel()
         self._backlog.clear()
-        self._pending.clear()
         self.server.forget(self)
 
     def eof_received(self) -> bool:
-        """The client sends no more. What it was promised still goes out; what it waits for does not."""
-        self._closing = True
+        """The client sends no more. What it sent is executed and answered; what it waits for is not."""
+        self._ended = True
         if self._waiter is not None:
             self._waiter.cancel()
-        return bool(self._pending or self._out)
+        if self._queued:
+            return True
+        self._closing = True
+        return bool(self.unsettled or self.out)
 
     def pause_writing(self) -> None:
         """The soft limit of unread replies is reached: from now on the time runs."""
@@ -153,43 +139,63 @@ class Connection(asyncio.Protocol):
         commands = self._parser.feed(data)
         if self._held:
             self._hold_back(commands, len(data))
+        elif commands or self._parser.attention:
+            self._queued += 1
+            if self.authenticated:
+                server.enter_turn(self, commands)
+            else:  # how the rest of its bytes are to be read depends on what this does
+                self.take_turn(commands)
+                self.send()
+
+    def take_turn(self, commands: list[Arguments]) -> None:
+        """Executes a chunk of commands. The server calls it for every client that has sent something, then `send`."""
+        self._queued -= 1
+        if self._closing:
             return
-        if commands:
-            self._run(commands)
+        if self._held:  # an earlier chunk of this turn blocks
+            self._hold_back(commands, 0)
+            return
+        self._run(commands)
+        if self._queued:
+            return
         if self._parser.attention:
             self._read_on()
-        self._send()
+        if self._ended:
+            self._closing = True
 
     def _run(self, commands: list[Arguments]) -> None:
         """Executes in order until one blocks; what is left waits in the backlog."""
-        out = self._out
+        out = self.out
         server = self.server
         find = server.lookup.get
         slow_ns = server.slow_ns
         at, end = 0, len(commands)
-        alone = False
         began = perf_counter_ns()
         while at < end:
             arguments = commands[at]
+            at += 1
             entry = find(arguments[0]) or server.find(arguments[0])
+            if entry is server.addjob and not self.careful and server.gathering.take(self, arguments):
+                self.last_entry = entry
+                continue
+            if self.gathered:
+                server.gathering.flush()
             reply: bytes | None
             if entry is None or self.careful or not entry.least <= len(arguments) <= entry.most:
                 reply = self._run_carefully(entry, arguments)
             else:
                 try:
-                    if entry.together is not None and end - at > 1 and not alone:
-                        replies = entry.together(self, commands, at)
+                    if entry.together is not None and at < end:
+                        replies = entry.together(self, commands, at - 1)
                         if replies:
                             out += replies
-                            at += len(replies)
+                            at += len(replies) - 1
                             entry.calls += len(replies)
                             began = self._clocked(entry, arguments, began, slow_ns * len(replies))
                             continue
                     reply = entry.handler(self, arguments)
                 except EskerError as error:
-                    alone = True  # what failed together is not tried together again and again
-                    reply = _failed(entry, error)
-            at += 1
+                    reply = failed(entry, error)
             if entry is not None:
                 entry.calls += 1
                 began = self._clocked(entry, arguments, began, slow_ns)
@@ -226,7 +232,7 @@ class Connection(asyncio.Protocol):
             try:
                 reply = entry.handler(self, arguments)
             except EskerError as error:
-                reply = _failed(entry, error)
+                reply = failed(entry, error)
         else:
             self.skip_next = False
         quiet = skip or self.muted
@@ -258,7 +264,7 @@ class Connection(asyncio.Protocol):
         while self._parser.more and not (self._held or self._closing):
             self._run(self._parser.feed(b""))
         if self._parser.error is not None and not (self._held or self._closing):
-            self._out.append(encoding.error(f"ERR {self._parser.error}"))
+            self.out.append(encoding.error(f"ERR {self._parser.error}"))
             self._closing = True
 
     # -- holding
@@ -293,9 +299,9 @@ class Connection(asyncio.Protocol):
     def release(self, reply: bytes) -> None:
         self._waiter = self._encode = None
         if not self._unheard:
-            self._out.append(reply)
+            self.out.append(reply)
         self._unheard = False
-        self._send()
+        self.send()
         self.resume()
 
     def resume(self) -> None:
@@ -319,53 +325,31 @@ class Connection(asyncio.Protocol):
         backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
         self._run(backlog)
         self._read_on()
-        self._send()
+        self.send()
         if not (self._reading or self._held) and self.transport is not None:
             self._reading = True
             self.transport.resume_reading()
 
     # -- replying
 
-    def _send(self) -> None:
-        """Once per turn: writes the replies of the turn, or queues them behind the gate."""
-        out = self._out
-        if not out:
-            if self._closing:
-                self._close_when_flushed()
-            return
-        self._out = []
-        gate = self.broker.gate
-        pending = self._pending
-        if gate is None and not pending:
-            self.write(b"".join(out))
-            if self._closing:
-                self._close_when_flushed()
-            return
-        last = pending[-1] if pending else None
-        if last is not None and last.gate is gate and (gate is None or not last.settled):
-            last.replies += out
-            return
-        began_ns = perf_counter_ns() if self.server.latency_ns else 0
-        waiting = _Pending(self, gate, out, began_ns)
-        pending.append(waiting)
-        if gate is not None:
-            gate.subscribe(waiting.settle)
+    def send(self) -> None:
+        """Once per turn: the replies of the turn leave, now or when the broker's gate opens."""
+        if self.gathered:
+            self.server.gathering.flush()
+        out = self.out
+        if out:
+            self.out = []
+            self.server.dispatch(self, out)
+        if self._closing:
+            self._close_when_flushed()
 
-    def flush(self, settled: _Pending) -> None:
-        """A gate has opened (or failed): writes what now may leave, in order."""
-        if settled.began_ns and perf_counter_ns() - settled.began_ns >= self.server.latency_ns > 0:
-            self.server.latency.add("durability", (perf_counter_ns() - settled.began_ns) // 1_000_000)
-        pending = self._pending
-        leaving: list[bytes] = []
-        while pending and pending[0].settled:
-            head = pending.popleft()
-            if head.error is None:
-                leaving += head.replies
-            else:
-                self.server.write_failed = True
-                leaving += [undurable(head.error)] * len(head.replies)
-        if leaving:
-            self.write(b"".join(leaving))
+    def depart(self, replies: list[bytes], error: BaseException | None) -> None:
+        """The gate has opened, or failed."""
+        self.unsettled -= 1
+        if error is not None:
+            self.server.write_failed = True
+            replies = [undurable(error)] * len(replies)
+        self.write(b"".join(replies))
         if self._closing:
             self._close_when_flushed()
 
@@ -409,13 +393,5 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def _close_when_flushed(self) -> None:
-        if not self._pending and not self._out and self.transport is not None:
+        if not (self.unsettled or self.out or self._queued) and self.transport is not None:
             self.transport.close()
-
-
-def _failed(entry: Entry, error: EskerError) -> bytes:
-    """The reply of a command that raised. Anything but our own errors is a bug, and ends the connection loudly."""
-    entry.failures += 1
-    if isinstance(error, CommandError):
-        return error.reply
-    return encoding.error(f"MISCONF {error}")  # the shard serves no more

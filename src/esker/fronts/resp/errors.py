@@ -5,11 +5,14 @@ The words behind the prefix are for people. Where Disque has its own for what wa
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from esker.engine.replies import Reply
 from esker.errors import Code, EskerError, InvariantBroken, Refusal
 from esker.fronts.resp import encoding
+
+if TYPE_CHECKING:
+    from esker.fronts.resp.commands.table import Entry
 
 PREFIXES: Final[dict[Code, str]] = {
     Code.BAD_REQUEST: "ERR",
@@ -55,6 +58,14 @@ def expect(kind: type[R], reply: Reply) -> R:
 
 def syntax_error() -> CommandError:
     return CommandError("ERR syntax error")
+
+
+def failed(entry: Entry, error: EskerError) -> bytes:
+    """The reply of a command that raised. Anything but our own errors is a bug, and ends the connection loudly."""
+    entry.failures += 1
+    if isinstance(error, CommandError):
+        return error.reply
+    return encoding.error(f"MISCONF {error}")  # the shard serves no more
 
 
 def undurable(cause: BaseException) -> bytes:

@@ -11,7 +11,7 @@ ours.
 from __future__ import annotations
 
 from binascii import hexlify, unhexlify
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from esker.fronts.resp.errors import CommandError
@@ -35,6 +35,13 @@ class JobIds:
     def write(self, message_id: int, ttl_ms: int, retry_ms: int) -> bytes:
         tail = self._tails.get((ttl_ms, retry_ms > 0)) or self._tail(ttl_ms, retry_ms > 0)
         return self._head + hexlify(message_id.to_bytes(16, "big")) + tail
+
+    def added(self, message_ids: Iterable[int], ttl_ms: int, retry_ms: int) -> Iterator[bytes]:
+        """The replies to ADDJOBs of one TTL and retry."""
+        head = b"+" + self._head
+        tail = self._tail(ttl_ms, retry_ms > 0) + b"\r\n"
+        for message_id in message_ids:
+            yield head + hexlify(message_id.to_bytes(16, "big")) + tail
 
     def _tail(self, ttl_ms: int, retried: bool) -> bytes:
         minutes = min(ttl_ms // _MINUTE_MS, 0xFFFF) if ttl_ms else 0xFFFF

@@ -20,9 +20,12 @@ from esker.fronts.access import Access
 from esker.fronts.resp import commands
 from esker.fronts.resp.commands.table import Entry
 from esker.fronts.resp.connection import Connection
+from esker.fronts.resp.departures import Departure
+from esker.fronts.resp.gathering import Gathering
 from esker.fronts.resp.jobids import JobIds
 from esker.fronts.resp.meters import LatencyMonitor, Rates, SlowLog
 from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
+from esker.fronts.resp.parser import Arguments
 from esker.node.interface import Broker
 
 _CRON_S = 1.0  # how often idle clients are looked for and rates are taken
@@ -45,6 +48,10 @@ class RespServer:
         self.lookup = dict(self.entries)  # by the exact bytes seen
         self.clients: dict[int, Connection] = {}
         self.monitors: set[Connection] = set()
+        self.addjob = self.entries[b"ADDJOB"]
+        self.gathering = Gathering(self)
+        self._turn: list[tuple[Connection, list[Arguments]]] = []
+        self._departure: Departure | None = None  # the youngest
         self.slowlog = SlowLog(self.options.slowlog_entries_max)
         self.latency = LatencyMonitor()
         self.rates = Rates()
@@ -131,6 +138,39 @@ class RespServer:
         for client in list(self.clients.values()):
             if client.seen_at < oldest and not (client.held or client.monitoring):
                 client.kill()
+
+    # -- turns
+
+    def enter_turn(self, client: Connection, commands: list[Arguments]) -> None:
+        """Chunks that arrive in one turn of the loop are executed together at its end."""
+        if not self._turn:
+            self.loop.call_soon(self._run_turn)
+        self._turn.append((client, commands))
+
+    def _run_turn(self) -> None:
+        turn, self._turn = self._turn, []
+        for client, commands in turn:
+            client.take_turn(commands)
+        self.gathering.flush()
+        for client, _ in turn:
+            client.send()
+
+    def dispatch(self, client: Connection, replies: list[bytes]) -> None:
+        """Writes replies, or keeps them until everything they tell of is durable."""
+        gate = self.broker.gate
+        departure = self._departure
+        if gate is None:
+            if not client.unsettled or departure is None:
+                client.write(b"".join(replies))
+                return
+        elif departure is None or departure.gate is not gate:
+            departure = self._departure = Departure(self, gate)
+        client.unsettled += 1
+        departure.parcels.append((client, replies))
+
+    def departed(self, departure: Departure) -> None:
+        if self._departure is departure:
+            self._departure = None
 
     # -- finding commands
 

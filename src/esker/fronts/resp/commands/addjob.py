@@ -14,7 +14,7 @@ from esker.engine.commands import Details, Enqueue, NewJob
 from esker.engine.replies import Added, Reply
 from esker.errors import InvariantBroken, Refusal
 from esker.fronts.resp import arguments as reading
-from esker.fronts.resp.commands.table import TOGETHER_MAX, command
+from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError, refused, syntax_error
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 TTL_S: Final = 86_400  # Disque's default
 RETRY_S_MAX_DEFAULT: Final = 300  # Disque's default is TTL/10, within 1 and this
 
-_TTL_MS: Final = TTL_S * limits.SECOND_MS
-_RETRY_MS: Final = RETRY_S_MAX_DEFAULT * limits.SECOND_MS
+TTL_MS: Final = TTL_S * limits.SECOND_MS
+RETRY_MS: Final = RETRY_S_MAX_DEFAULT * limits.SECOND_MS
 
 
 @dataclass(slots=True)
@@ -37,35 +37,16 @@ class _Wanted:
     priority: int = 0
 
 
-def addjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[bytes]:
-    """Plain ADDJOBs to one queue that came together, in one step. When that is refused, each is answered for itself."""
-    if client.server.leaving:
-        return []
-    name, queue = commands[at][:2]
-    jobs = []
-    for arguments in commands[at : at + TOGETHER_MAX]:
-        if len(arguments) != 4 or arguments[1] != queue or arguments[0] != name or arguments[3] != b"0":
-            break
-        jobs.append(NewJob(arguments[2], 0, _RETRY_MS, _TTL_MS))
-    if len(jobs) < 2:
-        return []
-    reply = client.broker.handle(Enqueue(queue, jobs))
-    if type(reply) is not Added:
-        return [addjob(client, arguments) for arguments in commands[at : at + len(jobs)]]
-    write = client.ids.write
-    return [b"+" + write(message_id, _TTL_MS, _RETRY_MS) + b"\r\n" for message_id in reply.ids]
-
-
-@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1, together=addjobs)
+@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1)
 def addjob(client: Connection, arguments: list[bytes]) -> bytes:
     if client.server.leaving or len(arguments) > 4:
         return _addjob_with_options(client, arguments)
     if arguments[3] != b"0":
         reading.timeout_ms(arguments[3])
-    job = NewJob(arguments[2], 0, _RETRY_MS, _TTL_MS)
+    job = NewJob(arguments[2], 0, RETRY_MS, TTL_MS)
     reply = client.broker.handle(Enqueue(arguments[1], (job,)))
     if type(reply) is Added:
-        return b"+" + client.ids.write(reply.ids[0], _TTL_MS, _RETRY_MS) + b"\r\n"
+        return b"+" + client.ids.write(reply.ids[0], TTL_MS, RETRY_MS) + b"\r\n"
     return _refused(reply)
 
 

@@ -1,0 +1,32 @@
+"""Replies on their way out, kept together by the gate they wait for: one subscription for all clients of a turn."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from esker.node.interface import Gate
+
+if TYPE_CHECKING:
+    from esker.fronts.resp.connection import Connection
+    from esker.fronts.resp.server import RespServer
+
+
+class Departure:
+    __slots__ = ("_began_ns", "_server", "gate", "parcels")
+
+    def __init__(self, server: RespServer, gate: Gate) -> None:
+        self._server = server
+        self._began_ns = perf_counter_ns()
+        self.gate = gate
+        self.parcels: list[tuple[Connection, list[bytes]]] = []
+        gate.subscribe(self._leave)
+
+    def _leave(self, error: BaseException | None) -> None:
+        server = self._server
+        server.departed(self)
+        spent_ns = perf_counter_ns() - self._began_ns
+        if 0 < server.latency_ns <= spent_ns:
+            server.latency.add("durability", spent_ns // 1_000_000)
+        for client, replies in self.parcels:
+            client.depart(replies, error)

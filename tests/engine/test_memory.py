@@ -1,0 +1,79 @@
+"""What gives way when memory runs out, and what does not."""
+
+from __future__ import annotations
+
+from esker.engine import limits
+from esker.engine.commands import Enqueue, NewJob, Tick
+from esker.engine.config import TopicConfig
+from esker.errors import Code
+from tests.engine.audit import audit
+from tests.engine.rig import Q, Rig
+
+JOB_BYTES = limits.JOB_MEMORY_BYTES + 50
+
+
+def filled(jobs: int, spent: int) -> Rig:
+    rig = Rig(TopicConfig())
+    for _ in range(spent):
+        rig.add(b"s" * 50, retry_ms=0)
+        rig.lease_one()
+    rig.add_many(*[b"x" * 50] * jobs)
+    return rig
+
+
+def test_the_estimate_counts_jobs_and_payloads() -> None:
+    assert filled(3, 2).machine.memory_bytes() == 5 * JOB_BYTES
+
+
+def test_below_95_percent_nothing_leaves() -> None:
+    rig = filled(jobs=90, spent=4)
+    rig.machine.memory_limit = 100 * JOB_BYTES
+    rig.add()
+    assert rig.stats().spent == 4
+
+
+def test_from_95_percent_on_what_no_promise_covers_leaves() -> None:
+    rig = filled(jobs=91, spent=4)
+    rig.machine.memory_limit = 100 * JOB_BYTES
+    rig.add()
+    assert (rig.stats().spent, rig.stats().ready) == (0, 92)
+    audit(rig.machine)
+
+
+def test_at_100_percent_new_jobs_are_refused_and_old_ones_finish() -> None:
+    rig = filled(jobs=100, spent=0)
+    rig.machine.memory_limit = 100 * JOB_BYTES
+    refusal = rig.refused(Enqueue(Q, [NewJob(b"more")]))
+    assert refusal.code == Code.OUT_OF_MEMORY
+    assert refusal.retryable
+    assert str(100 * JOB_BYTES) in refusal.message
+    rig.ack(rig.lease_one())
+    rig.add(b"x" * 50)
+
+
+def test_a_job_that_is_refused_anyway_drives_nobody_out() -> None:
+    rig = filled(jobs=98, spent=4)
+    rig.machine.memory_limit = 100 * JOB_BYTES
+    assert rig.code(Enqueue(Q, [NewJob(b"bad", priority=1 << 63)])) == Code.BAD_REQUEST
+    assert rig.stats().spent == 4
+
+
+def test_idle_queues_leave_sooner_under_pressure() -> None:
+    for percent, idle_ms in ((50, 300_000), (80, 10_000), (96, 2_000)):
+        rig = filled(jobs=percent, spent=0)
+        rig.machine.memory_limit = 100 * JOB_BYTES
+        rig.add(topic=b"lazy")
+        rig.ack(rig.lease_one(b"lazy"))
+        rig.pass_ms(idle_ms)
+        assert b"lazy" in rig.machine.names
+        rig.pass_ms(1)
+        assert b"lazy" not in rig.machine.names
+
+
+def test_an_eviction_is_a_bounded_step() -> None:
+    rig = filled(jobs=0, spent=2500)
+    rig.machine.memory_limit = 2500 * JOB_BYTES
+    rig.add()
+    assert rig.stats().spent == 2500 - limits.TIMERS_PER_TURN
+    rig.do(Tick())
+    audit(rig.machine)
