@@ -77,9 +77,7 @@ def dump_job(machine: Machine, partition: QueuePartition, job: Job, now: int = 0
     )  # fmt: skip
 
 
-def _partition(
-    machine: Machine, partition: QueuePartition, now: int, counters: bool, holders: bool
-) -> PartitionDump:
+def _partition(machine: Machine, partition: QueuePartition, now: int, counters: bool, holders: bool) -> PartitionDump:
     jobs = {seq: dump_job(machine, partition, job, now) for seq, job in sorted(partition.jobs.items())}
     if not holders:
         jobs = {seq: job._replace(holder=b"") for seq, job in jobs.items()}

@@ -6,7 +6,18 @@ from random import Random
 from typing import TypeVar
 
 from esker.engine.commands import (
-    Ack, Command, CreateTopic, Details, Enqueue, Extend, Lease, Nack, NewJob, Show, Stats, Tick,
+    Ack,
+    Command,
+    CreateTopic,
+    Details,
+    Enqueue,
+    Extend,
+    Lease,
+    Nack,
+    NewJob,
+    Show,
+    Stats,
+    Tick,
 )  # fmt: skip
 from esker.engine.config import TopicConfig
 from esker.engine.events import Event, decode_batch, encode_batch
@@ -29,7 +40,9 @@ def expect(kind: type[_Reply], reply: Reply) -> _Reply:
 class Rig:
     """`topic` (if given) is the config of queue `q`, made at once."""
 
-    def __init__(self, topic: TopicConfig | None = None, seed: int = 7, watched: frozenset[bytes] = frozenset()) -> None:
+    def __init__(
+        self, topic: TopicConfig | None = None, seed: int = 7, watched: frozenset[bytes] = frozenset()
+    ) -> None:
         self.machine = Machine(Random(seed), watched=watched)
         self.now = START_MS
         self.batches: list[bytes] = []
@@ -77,7 +90,9 @@ class Rig:
     def add_many(self, *payloads: bytes, topic: bytes = Q) -> list[int]:
         return list(expect(Added, self.do(Enqueue(topic, [NewJob(payload) for payload in payloads]))).ids)
 
-    def lease(self, count: int = 1, topic: bytes = Q, lease_ms: int | None = None, holder: bytes = b"") -> list[Delivery]:
+    def lease(
+        self, count: int = 1, topic: bytes = Q, lease_ms: int | None = None, holder: bytes = b""
+    ) -> list[Delivery]:
         return list(expect(Leased, self.do(Lease(topic, count, lease_ms, holder))).deliveries)
 
     def lease_one(self, topic: bytes = Q, lease_ms: int | None = None, holder: bytes = b"") -> Delivery:

@@ -13,8 +13,8 @@ from tests.engine.audit import audit
 from tests.engine.rig import Rig, expect
 
 
-def spent(rig: Rig, **new: int) -> int:
-    job_id = rig.add(retry_ms=0, **new)
+def spent(rig: Rig, ttl_ms: int | None = None) -> int:
+    job_id = rig.add(retry_ms=0, ttl_ms=ttl_ms)
     rig.lease_one(holder=b"w")
     return job_id
 

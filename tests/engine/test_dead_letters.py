@@ -5,11 +5,19 @@ from __future__ import annotations
 import pytest
 
 from esker.engine.commands import (
-    CreateTopic, Details, DeleteTopic, Enqueue, Lease, Length, NewJob, PauseTopic, ReplayDeadLetters,
+    CreateTopic,
+    DeleteTopic,
+    Details,
+    Enqueue,
+    Lease,
+    Length,
+    NewJob,
+    PauseTopic,
+    ReplayDeadLetters,
 )  # fmt: skip
 from esker.engine.config import Durability, Mode, Pause, TopicConfig
 from esker.engine.ids import message_id, place, to_ulid
-from esker.engine.replies import Added, Count, Done, JobView, TopicView
+from esker.engine.replies import Added, Count, Done, JobView, Leased, TopicView
 from esker.errors import Code
 from tests.engine.audit import audit
 from tests.engine.dump import dump
@@ -24,7 +32,8 @@ def bury(rig: Rig, topic: bytes = Q, deliveries: int = 2) -> JobView:
     for _ in range(deliveries):
         rig.nack(rig.lease_one(topic), delay_ms=0)
     before = set() if GRAVE not in rig.machine.names else ids(rig)
-    rig.do(Lease(topic, 1))
+    assert expect(Leased, rig.do(Lease(topic))).deliveries == []
+    assert rig.synced
     (letter,) = ids(rig) - before
     return rig.show(letter)
 
@@ -50,7 +59,6 @@ def test_the_delivery_that_would_be_one_too_many_is_a_burial() -> None:
     assert not rig.knows(job_id)
     assert rig.stats().dead_lettered == 1
     assert GRAVE in rig.machine.woken
-    assert rig.synced
     assert (letter.payload, letter.priority, letter.attempts) == (b"poison", 5, 0)
     audit(rig.machine)
 
@@ -75,7 +83,8 @@ def test_a_letter_says_where_it_came_from_and_keeps_what_it_carried() -> None:
 def test_a_grave_is_made_like_its_source() -> None:
     rig = Rig(TopicConfig(max_deliveries=1, dead_letter=GRAVE, mode=Mode.MAX, durability=Durability.DISK))
     rig.add()
-    bury(rig, deliveries=1)
+    rig.nack(rig.lease_one(), delay_ms=0)
+    rig.lease()
     view = rig.stats(GRAVE)
     assert (view.config.mode, view.config.durability) == (Mode.MAX, Durability.DISK)
 
@@ -109,8 +118,8 @@ def test_the_burial_is_one_batch() -> None:
 def test_a_replayed_job_has_its_old_id_priority_and_place_and_no_deliveries() -> None:
     rig = Rig(CONFIG)
     job_id = rig.add(b"poison", 5, ttl_ms=60_000, details=Details(tag=b"t", meta=((b"mine", b"1"),)))
-    rig.add(b"younger", 5)
     letter = bury(rig)
+    rig.add(b"younger", 5)
     rig.pass_ms(1000)
     assert replay(rig, letter.id) == Done(1, [])
     assert Q in rig.machine.woken

@@ -6,8 +6,20 @@ import pytest
 
 from esker.engine import limits
 from esker.engine.commands import (
-    Command, ConfigureTopic, CreateTopic, DeleteTopic, Details, Enqueue, NewJob, PauseTopic, Purge, Reprioritise,
-    ReplayDeadLetters, Show, Stats, Working,
+    Command,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    Details,
+    Enqueue,
+    NewJob,
+    PauseTopic,
+    Purge,
+    ReplayDeadLetters,
+    Reprioritise,
+    Show,
+    Stats,
+    Working,
 )  # fmt: skip
 from esker.engine.config import Backoff, Durability, Pause, TopicConfig, TopicType
 from esker.errors import Code, Refusal

@@ -20,15 +20,36 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from esker.engine import limits
 from esker.engine.commands import (
-    Ack, Command, ConfigureTopic, CreateTopic, Delete, DeleteTopic, Details, Enqueue, Extend, Lease, Length, Nack,
-    NewJob, PauseTopic, Peek, Purge, Release, ReplayDeadLetters, Reprioritise, Requeue, Tick, Withdraw, Working,
+    Ack,
+    Command,
+    ConfigureTopic,
+    CreateTopic,
+    Delete,
+    DeleteTopic,
+    Details,
+    Enqueue,
+    Extend,
+    Lease,
+    Length,
+    Nack,
+    NewJob,
+    PauseTopic,
+    Peek,
+    Purge,
+    Release,
+    ReplayDeadLetters,
+    Reprioritise,
+    Requeue,
+    Tick,
+    Withdraw,
+    Working,
 )  # fmt: skip
 from esker.engine.config import Backoff, Durability, Mode, Pause, TopicConfig
 from esker.engine.ids import place
 from esker.engine.queues import ready
 from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.queues.job import JobState
-from esker.engine.replies import Added, Count, Done, Extended, Jobs, Leased, Paused, StillWorking, TopicView
+from esker.engine.replies import Added, Count, Done, Extended, Jobs, Leased, Paused, Reply, StillWorking, TopicView
 from esker.errors import Code, Refusal
 from esker.store import checkpoint
 from tests.engine.audit import audit
@@ -37,23 +58,27 @@ from tests.engine.rig import START_MS, expect
 from tests.properties.model import DELAYED, LEASED, READY, SPENT, WITHDRAWN, Model, ModelJob
 from tests.properties.world import World
 
-NAMES = (b"lazy", b"plain", b"grave")
-CONFIGS = (
-    TopicConfig(
+# What queues there are. An example plays on one to three of them, so that much happens to few jobs.
+QUEUES: dict[bytes, TopicConfig | None] = {
+    b"lazy": None,  # made on first use
+    b"keyed": TopicConfig(
         mode=Mode.MAX, partitions=3, dead_letter=b"grave", max_deliveries=2,
         backoff=Backoff(base_ms=100, factor=2.0, cap_ms=300, jitter=0.0),
     ),
-    TopicConfig(
+    b"bounded": TopicConfig(
         mode=Mode.FIFO, durability=Durability.MEMORY, max_in_flight=2, lease_ms=1000, dead_letter=b"grave",
         max_deliveries=1,
     ),
-    TopicConfig(durability=Durability.EPHEMERAL, ttl_ms=5000),
-    TopicConfig(durability=Durability.DISK, partitions=2, leases_durable=True, idempotency_window_ms=2000),
-)  # fmt: skip
+    b"fleeting": TopicConfig(durability=Durability.EPHEMERAL, ttl_ms=5000, idempotency_window_ms=10_000),
+    b"disk": TopicConfig(
+        durability=Durability.DISK, partitions=2, leases_durable=True, idempotency_window_ms=2000, dead_letter=b"grave",
+        max_deliveries=1,
+    ),
+}  # fmt: skip
 PASSING_MS = (0, 1, 5, 50, 99, 100, 500, 1000, 1024, 2000, 5000, 30_000, 301_000)
 
-names = st.sampled_from(NAMES)
-picks = st.lists(st.integers(0, 30), min_size=1, max_size=4)
+places = st.integers(0, 5)  # of a queue on the stage
+picks = st.lists(st.integers(0, 30), min_size=1, max_size=3)
 token_kinds = st.sampled_from(["none", "live", "stale"])
 details = st.one_of(
     st.none(),
@@ -84,6 +109,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.now = START_MS
         self.history: dict[int, Model] = {}  # the model at each journal position
         self.tokens: dict[int, list[int]] = {}
+        self.stage: list[bytes] = []
         self.seen: list[int] = []  # every id ever answered
         # What was told to clients, and may therefore never be taken back; and what waits to be told.
         self.given: dict[tuple[int, int], int] = {}
@@ -105,13 +131,17 @@ class EngineMachine(RuleBasedStateMachine):
             self.scratch.cleanup()
         self.patches.undo()
 
-    def do(self, command: Command) -> object:
+    def do(self, command: Command) -> Reply:
         return self.world.do(command, self.now)
 
+    def queue(self, at: int) -> bytes:
+        return self.stage[at % len(self.stage)]
+
     def pick(self, numbers: list[int]) -> list[int]:
-        """Ids by number, oldest and newest within reach, dead ones included."""
-        recent = self.seen[-15:] + [job.id for job in self.model.jobs()]
-        return [recent[number % len(recent)] for number in numbers] if recent else [12345 << 80]
+        """Ids by number: mostly living jobs, those that were leased before the others; some dead ones."""
+        living = sorted(self.model.jobs(), key=lambda job: (-len(self.tokens.get(job.id, [])), job.id))
+        ids = [job.id for job in living[:12]] + self.seen[-4:]
+        return [ids[number % len(ids)] for number in numbers] if ids else [12345 << 80]
 
     def with_tokens(self, ids: list[int], kind: str) -> list[int] | None:
         if kind == "none":
@@ -131,10 +161,15 @@ class EngineMachine(RuleBasedStateMachine):
 
     # -- jobs
 
-    @initialize()
-    def begin(self) -> None:
-        for name, config in zip((b"keyed", b"bounded", b"fleeting", b"disk"), CONFIGS, strict=True):
-            self.create(name, config)
+    @initialize(stage=st.lists(st.sampled_from(sorted(QUEUES)), min_size=1, max_size=3, unique=True))
+    def begin(self, stage: list[bytes]) -> None:
+        self.stage = stage
+        for name in stage:
+            config = QUEUES[name]
+            if config is not None:
+                self.create(name, config)
+                if config.dead_letter is not None and b"grave" not in self.stage:
+                    self.stage = [*self.stage, b"grave"]
         self.world.sync()
 
     def create(self, name: bytes, config: TopicConfig) -> None:
@@ -144,8 +179,9 @@ class EngineMachine(RuleBasedStateMachine):
         else:
             assert expect(TopicView, reply).number == self.model.make(name, config, self.now, lazy=False).number
 
-    @rule(name=st.sampled_from((*NAMES, b"keyed", b"bounded", b"fleeting", b"disk")), jobs=st.lists(new_jobs, max_size=4))
-    def enqueue(self, name: bytes, jobs: list[NewJob]) -> None:
+    @rule(at=places, jobs=st.lists(new_jobs, max_size=4))
+    def enqueue(self, at: int, jobs: list[NewJob]) -> None:
+        name = self.queue(at)
         topic = self.model.topics.get(name)
         reply = self.do(Enqueue(name, jobs))
         if topic is not None and topic.pause & Pause.IN:
@@ -163,12 +199,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.untold += fresh
 
     @rule(
-        name=st.sampled_from((*NAMES, b"keyed", b"bounded", b"fleeting", b"disk")),
+        at=places,
         count=st.integers(1, 4),
         lease_ms=st.sampled_from([None, None, 1, 100, 60_000]),
         holder=st.sampled_from([b"", b"w1", b"w2"]),
     )
-    def lease(self, name: bytes, count: int, lease_ms: int | None, holder: bytes) -> None:
+    def lease(self, at: int, count: int, lease_ms: int | None, holder: bytes) -> None:
+        name = self.queue(at)
         deliveries = expect(Leased, self.do(Lease(name, count, lease_ms, holder))).deliveries
         chosen = self.model.lease(name, count, lease_ms, holder, self.now)
         assert [each.id for each in deliveries] == [job.id for job in chosen]
@@ -207,7 +244,9 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(numbers=picks, kind=token_kinds, delay_ms=st.sampled_from([None, None, 0, 70]))
     def nack(self, numbers: list[int], kind: str, delay_ms: int | None) -> None:
         ids = self.pick(numbers)
-        tokens = self.with_tokens(ids, kind)
+        self.nack_ids(ids, self.with_tokens(ids, kind), delay_ms)
+
+    def nack_ids(self, ids: list[int], tokens: list[int] | None, delay_ms: int | None) -> None:
         done = expect(Done, self.do(Nack(ids, tokens, delay_ms)))
         missed = []
         for position, job_id in enumerate(ids):
@@ -301,38 +340,71 @@ class EngineMachine(RuleBasedStateMachine):
             if job is not None:
                 job.priority = priority
 
+    # -- what takes long to come about by chance
+
+    @rule(at=places, count=st.integers(1, 2), numbers=picks)
+    def lease_twice(self, at: int, count: int, numbers: list[int]) -> None:
+        """A lease runs out, the job is leased again, and the first holder wants to settle it."""
+        self.lease(at, count, 1, b"w1")
+        self.now += 1
+        self.catch_up()
+        self.lease(at, count, None, b"w2")
+        self.ack(numbers, "stale")
+
+    @rule(at=places, replay=st.booleans())
+    def fail_until_buried(self, at: int, replay: bool) -> None:
+        for _ in range(4):
+            before = {job.id for job in self.model.jobs() if job.state == LEASED}
+            self.lease(at, 2, None, b"")
+            self.nack_ids(
+                [job.id for job in self.model.jobs() if job.state == LEASED and job.id not in before], None, 0
+            )
+        if replay:
+            self.replay(2)
+
+    @rule(slices=st.integers(0, 9), lost=st.integers(0, 3), kept_writes=st.sampled_from([1, 2, 3, 5, 99]))
+    def crash_in_a_checkpoint(self, slices: int, lost: int, kept_writes: int) -> None:
+        self.make_slices(slices)
+        self.write_slices(0, finish=False)
+        self.remember()
+        self.crash(lost, kept_writes)
+
     # -- topics
 
-    @rule(name=st.sampled_from((*NAMES, b"keyed", b"disk")))
-    def purge(self, name: bytes) -> None:
+    @rule(at=places)
+    def purge(self, at: int) -> None:
+        name = self.queue(at)
         reply = self.do(Purge(name))
         if name in self.model.topics:
             assert expect(Done, reply).count == self.model.purge(name, self.now)
         else:
             assert expect(Refusal, reply).code == Code.TOPIC_NOT_FOUND
 
-    @rule(name=st.sampled_from((*NAMES, b"keyed")), pause=st.sampled_from(Pause))
-    def pause(self, name: bytes, pause: Pause) -> None:
+    @rule(at=places, pause=st.sampled_from(Pause))
+    def pause(self, at: int, pause: Pause) -> None:
+        name = self.queue(at)
         assert expect(Paused, self.do(PauseTopic(name, pause))).pause == pause
         if name not in self.model.topics and pause:
             self.model.make(name, TopicConfig(), self.now, lazy=True)
         if name in self.model.topics:
             self.model.topics[name].pause = pause
 
-    @rule(name=st.sampled_from((*NAMES, b"keyed", b"bounded", b"disk")), again=st.booleans(), config=st.sampled_from(CONFIGS))
-    def delete_topic(self, name: bytes, again: bool, config: TopicConfig) -> None:
+    @rule(at=places, again=st.booleans())
+    def delete_topic(self, at: int, again: bool) -> None:
+        name = self.queue(at)
         reply = self.do(DeleteTopic(name))
         assert isinstance(reply, Done if self.model.delete_topic(name) else Refusal)
-        if again and config.dead_letter != name:
+        if again:
             self.remember()
-            self.create(name, config)
+            self.create(name, QUEUES.get(name) or TopicConfig())
 
     @rule(
-        name=st.sampled_from((*NAMES, b"keyed", b"bounded", b"disk")),
+        at=places,
         mode=st.sampled_from(Mode),
         durability=st.sampled_from([Durability.MEMORY, Durability.DISK, Durability.FSYNC]),
     )
-    def configure(self, name: bytes, mode: Mode, durability: Durability) -> None:
+    def configure(self, at: int, mode: Mode, durability: Durability) -> None:
+        name = self.queue(at)
         topic = self.model.topics.get(name)
         if topic is None or topic.config.durability == Durability.EPHEMERAL:
             return
@@ -356,6 +428,22 @@ class EngineMachine(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.now += ms
         self.catch_up()
+
+    @rule(number=st.integers(0, 20), off_ms=st.sampled_from([-1, 0, 0, 1]), at=places, count=st.integers(0, 2))
+    def a_deadline_comes(self, number: int, off_ms: int, at: int, count: int) -> None:
+        """To the millisecond; tokens are tried before the machine was told of it, and perhaps jobs are leased after."""
+        moments = {moment for job in self.model.jobs() for moment in (job.due_ms, job.expires_ms)}
+        ahead = sorted(moment for moment in moments if moment > self.now)
+        if not ahead:
+            return
+        self.now = max(self.now, ahead[number % len(ahead)] + off_ms)
+        late = [job for job in self.model.jobs() if job.state == LEASED and job.due_ms <= self.now]
+        ids, tokens = [job.id for job in late], [job.token for job in late]
+        assert expect(Done, self.do(Ack(ids, tokens))).count == 0
+        assert expect(Extended, self.do(Extend(ids, 1000, tokens))).deadlines_ms == {}
+        self.catch_up()
+        if count:
+            self.lease(at, count, None, b"")
 
     def catch_up(self) -> None:
         machine = self.world.machine
@@ -387,7 +475,7 @@ class EngineMachine(RuleBasedStateMachine):
         else:
             self.world.write_slices(Random(seed))
 
-    @rule(lost=st.integers(0, 5), kept_writes=st.integers(0, 8))
+    @rule(lost=st.integers(0, 5), kept_writes=st.sampled_from([0, 1, 2, 3, 5, 99]))
     def crash(self, lost: int, kept_writes: int) -> None:
         cuts = sorted((at for at in self.history if self.world.promised <= at), reverse=True)
         cut = cuts[min(lost, len(cuts) - 1)]
@@ -477,10 +565,10 @@ class EngineMachineSoak(EngineMachine):
 
 
 TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(max_examples=100, stateful_step_count=40)
+TestEngine.settings = settings(max_examples=1000, stateful_step_count=50)
 
 TestEngineOnDisk = EngineMachineOnDisk.TestCase
-TestEngineOnDisk.settings = settings(max_examples=6, stateful_step_count=40)
+TestEngineOnDisk.settings = settings(max_examples=20, stateful_step_count=40)
 
 TestEngineSoak = pytest.mark.soak(pytest.mark.timeout(3600)(EngineMachineSoak.TestCase))
 EngineMachineSoak.TestCase.settings = settings(max_examples=5000, stateful_step_count=80, derandomize=False)

@@ -6,7 +6,7 @@ happen in between. `promised` is the position up to which the disk has said yes;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -29,10 +29,9 @@ class PrefixStore(MemoryStore):
         super().__init__()
         self.unpersisted: list[tuple[Puts, list[bytes], Ranges]] = []
 
-    def write(self, puts: Puts, deletes: Iterator[bytes] | list[bytes] | tuple[bytes, ...] = (), ranges: Ranges = ()) -> None:
-        gone = list(deletes)
-        self.unpersisted.append((list(puts), gone, list(ranges)))
-        super().write(puts, gone, ranges)
+    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
+        self.unpersisted.append((list(puts), list(deletes), list(ranges)))
+        return super().write(puts, deletes, ranges)
 
     def persist(self) -> None:
         super().persist()
@@ -99,7 +98,8 @@ class World:
         """Payloads that the store now has leave memory, or not, by chance."""
         self.sync()
         for piece in self.made:
-            self.store.write(piece.puts, piece.deletes, piece.ranges)
+            while not self.store.write(piece.puts, piece.deletes, piece.ranges):
+                self.store.persist()
             for partition, job in piece.saved:
                 if job.payload is not None and partition.jobs.get(job.seq) is job and cool.random() < 0.6:
                     partition.cool(job)

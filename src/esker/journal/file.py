@@ -44,6 +44,8 @@ SPACE_CHECK_MS = 1000
 class FileJournal:
     """The journal of one shard in `directory`, which is made when it is missing. One process may have it open.
 
+    `inline` lets an append that wants a sync be written by its caller, before `append` returns, while the disk is quick.
+
     `on_retire(path)` is called before a segment goes, on the thread that also makes spares: link or copy the file and
     return. When it raises, the segment and all behind it stay, and it is called again later.
     """
@@ -56,11 +58,14 @@ class FileJournal:
         sync_interval_ms: int = SYNC_INTERVAL_MS,
         reserve_bytes: int = RESERVE_BYTES,
         space_check_ms: int = SPACE_CHECK_MS,
+        inline: bool = False,
         on_retire: OnRetire | None = None,
         disk: Disk | None = None,
     ) -> None:
         if segment_bytes < SEGMENT_BYTES_MIN:
             raise ValueError(f"segment_bytes is {segment_bytes}; it must be at least {SEGMENT_BYTES_MIN}")
+        self._inline = inline
+        self._busy = False
         self._disk: Disk = RealDisk() if disk is None else disk
         self._notes: list[str] = []
         self._closed = False
@@ -91,7 +96,6 @@ class FileJournal:
             on_roll=self._rolled,
             notes=self._notes,
         )
-        self._put = self._writer.put
 
     @property
     def first_position(self) -> int:
@@ -129,8 +133,13 @@ class FileJournal:
         if len(batch) > BATCH_BYTES_MAX:
             raise ValueError(f"a batch has {len(batch)} bytes; the journal takes at most {BATCH_BYTES_MAX}")
         position = self._last = self._last + 1
-        self._put(Append(position, batch, sync, done))
+        append = Append(position, batch, sync, done)
+        if not (sync and self._inline and not self._busy and self._writer.write_now(append)):
+            self._writer.put(append)
         return position
+
+    def expect_slow(self, slow: bool) -> None:
+        self._busy = slow
 
     def has_room(self) -> bool:
         return not self._shelf.full

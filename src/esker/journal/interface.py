@@ -41,6 +41,9 @@ class Journal(Protocol):
     def append(self, batch: bytes, sync: bool, done: Done) -> int:
         """Takes one batch and returns its position at once. `done` is called once, on any thread."""
 
+    def expect_slow(self, slow: bool) -> None:
+        """The owner is about to keep the disk busy (or has stopped): appends must not hold up their caller meanwhile."""
+
     def has_room(self) -> bool:
         """False when the disk is so full that only small work (acks, leases) should still be accepted."""
 

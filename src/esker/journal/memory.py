@@ -50,6 +50,9 @@ class MemoryJournal:
         done(None)
         return position
 
+    def expect_slow(self, slow: bool) -> None:
+        """Memory is never slow."""
+
     def has_room(self) -> bool:
         return True
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import NamedTuple
 
@@ -25,6 +25,11 @@ from esker.journal.disk import Disk
 from esker.journal.interface import Done
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment, bytes_on_disk
 from esker.journal.spares import OUT_OF_SPACE, SpareShelf
+
+
+# A sync that takes longer than this is slow, and for a while after one the thread does all the writing.
+QUICK_SYNC_S = 0.003
+SLOW_S = 0.5
 
 
 class Append(NamedTuple):
@@ -63,10 +68,31 @@ class Writer:
         self._on_roll = on_roll
         self._notes = notes
         self._failure: JournalError | None = None
+        self._turn = Lock()  # whose turn it is to write: this thread's or the owner's
+        self._given = self._taken = 0  # appends through the queue; the owner counts one, this thread the other
+        self._slow_until = 0.0
         self._queue: SimpleQueue[Append | None] = SimpleQueue()
-        self.put = self._queue.put
         self._thread = Thread(target=self._run, name="esker-journal-writer", daemon=True)
         self._thread.start()
+
+    def put(self, append: Append) -> None:
+        """Hands an append to the thread."""
+        self._given += 1
+        self._queue.put(append)
+
+    def write_now(self, append: Append) -> bool:
+        """Writes on the caller's thread, if that is safe and quick: nothing waits, and the disk has been fast lately.
+
+        A hand-over to the thread and back costs about as much as a sync of a fast disk, and more than it while the
+        interpreter is busy. A slow disk is the thread's: it must not hold up the caller.
+        """
+        if self._given != self._taken or monotonic() < self._slow_until or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            self._commit([append])
+        finally:
+            self._turn.release()
+        return True
 
     def close(self) -> None:
         """Finishes what was put, syncs, seals."""
@@ -80,7 +106,8 @@ class Writer:
             try:
                 first = queue.get(timeout=self._time_to_sync())
             except Empty:
-                self._guarded(self._sync)
+                with self._turn:
+                    self._guarded(self._sync)
                 continue
             appends = [] if first is None else [first]
             closing = first is None
@@ -91,7 +118,9 @@ class Writer:
                     closing = True
                 else:
                     appends.append(item)
-            self._commit(appends)
+            with self._turn:
+                self._commit(appends)
+            self._taken += len(appends)
         self._finish()
 
     def _time_to_sync(self) -> float | None:
@@ -135,8 +164,12 @@ class Writer:
         segment.write(parts)
         last = appends[stop - 1].position
         if wants_sync or self._overdue():
+            began = monotonic()
             segment.sync()
             self._synced = last
+            ended = monotonic()
+            if ended - began > QUICK_SYNC_S:
+                self._slow_until = ended + SLOW_S
         self._written = last
         # Only now: until here a failure cuts the file back to before these frames.
         segment.offset += size

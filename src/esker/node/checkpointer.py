@@ -90,7 +90,11 @@ class Checkpointer:
         await self._persist()
 
     async def _persist(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._store.persist)
+        self._journal.expect_slow(True)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._store.persist)
+        finally:
+            self._journal.expect_slow(False)
 
     async def _write(self, made: list[Slice]) -> None:
         """Writes slices once the journal holds every event that they reflect."""

@@ -49,7 +49,10 @@ class Node:
             opened.callback(directory.close)
             self.node_id = directory.node_id
             self._journal = FileJournal(
-                directory.journal, segment_bytes=settings.segment_size, sync_interval_ms=settings.sync_interval_ms
+                directory.journal,
+                segment_bytes=settings.segment_size,
+                sync_interval_ms=settings.sync_interval_ms,
+                inline=True,
             )
             opened.callback(self._journal.close)
             self._store = RocksStore(directory.store)

@@ -112,10 +112,10 @@ class Settings:
     segment_size: int = _setting(64 << 20, parse_bytes, "bytes", "size of a journal segment")
     sync_interval_ms: int = _setting(100, _parse_positive, "ms", "how soon the disk class is synced")
     checkpoint_interval_s: int = _setting(
-        5, _parse_positive, "s", "how often changed state goes to the store", live=True
+        15, _parse_positive, "s", "how often changed state goes to the store", live=True
     )
     checkpoint_after: int = _setting(
-        64 << 20, parse_bytes, "bytes", "unsaved payload bytes that ask for a checkpoint sooner", live=True
+        128 << 20, parse_bytes, "bytes", "unsaved payload bytes that ask for a checkpoint sooner", live=True
     )
 
     clients_max: int = _setting(10_000, _parse_positive, "clients", "connections of the Redis front", live=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from threading import get_ident
 
 from esker.engine import commands
 from esker.engine.events import encode_batch
@@ -26,6 +27,10 @@ from esker.node.waiting import Deliver, Waiter, WaitingRoom
 
 # Events that may wait for the disk before replies of the lesser classes wait too: bounds memory when the disk is slow.
 OUTBOX_EVENTS_MAX = 20_000
+
+# Turns of the loop a commit waits for while each brings more events: clients that were answered together ask together, and
+# one sync for all of them costs what one for half of them does (bench/: twice the rate at 50 connections).
+LINGER_TURNS = 4
 
 _TICK = commands.Tick()
 _FAR = 1 << 62
@@ -56,12 +61,14 @@ class Batch:
 class Shard:
     def __init__(self, machine: Machine, journal: Journal, clock: Clock, waiting: WaitingRoom) -> None:
         self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
         self._machine = machine
         self._journal = journal
         self._clock = clock
         self._waiting = waiting
         self._open = Batch()
         self._flying: list[Batch] = []  # given to the journal, oldest first
+        self._looked = self._lingered = 0  # events seen by, and turns waited for, the commit that is due
         self._due = False  # a commit is scheduled for the end of this turn
         self._wake_at = _FAR
         self._timer: asyncio.TimerHandle | None = None
@@ -180,9 +187,22 @@ class Shard:
     # -- the way to disk
 
     def _commit(self) -> None:
-        """At the end of a turn, unless a batch is on its way: then that one's arrival commits the next."""
+        """At the end of a turn, or a few turns later while events keep coming.
+
+        While a batch is on its way nothing is done: its arrival commits the next.
+        """
+        if self._flying or self.stopped is not None:
+            self._due = False
+            return
+        grown = len(self._machine.outbox)
+        if grown > self._looked and self._lingered < LINGER_TURNS:
+            self._looked = grown
+            self._lingered += 1
+            self._loop.call_soon(self._commit)
+            return
         self._due = False
-        if self._machine.outbox and not self._flying and self.stopped is None:
+        self._looked = self._lingered = 0
+        if grown:
             self._append()
 
     def _append(self) -> None:
@@ -197,7 +217,10 @@ class Shard:
         self.events += len(events)
 
         def done(error: BaseException | None) -> None:
-            self._loop.call_soon_threadsafe(self._arrived, batch, error)
+            if get_ident() == self._thread:
+                self._loop.call_soon(self._arrived, batch, error)
+            else:
+                self._loop.call_soon_threadsafe(self._arrived, batch, error)
 
         self._journal.append(encode_batch(events), batch.sync, done)
 
@@ -208,8 +231,9 @@ class Shard:
         if self.stopped is None:
             self._flying.remove(batch)
             batch.finish(None)
-            if self._machine.outbox and not self._flying:
-                self._append()
+            if self._machine.outbox and not self._flying and not self._due:
+                self._due = True
+                self._loop.call_soon(self._commit)
 
     def stop(self, cause: BaseException) -> None:
         """Serves no more: what memory holds and what the disk holds may no longer agree."""

@@ -130,12 +130,11 @@ def _origin(details: Details) -> _Origin | None:
     """Where a dead letter came from. Meta is the user's to write, so it may be nonsense: None then."""
     meta = dict(details.meta)
     try:
-        origin = _Origin(
-            place(from_ulid(meta[_ID].decode())), meta[_FROM], int(meta[_TTL]), int(meta[_MOST]) if _MOST in meta else None
-        )
+        most = int(meta[_MOST]) if _MOST in meta else None
+        origin = _Origin(place(from_ulid(meta[_ID].decode())), meta[_FROM], int(meta[_TTL]), most)
     except (KeyError, ValueError):
         return None
-    return origin if 0 <= origin.ttl_ms <= limits.TTL_MS_MAX and 0 <= (origin.max_deliveries or 0) else None
+    return origin if 0 <= origin.ttl_ms <= limits.TTL_MS_MAX and (origin.max_deliveries or 0) >= 0 else None
 
 
 def _is_vacant(source: Topic, index: int, seq: int) -> bool:

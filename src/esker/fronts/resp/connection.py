@@ -26,7 +26,7 @@ from esker.errors import EskerError
 from esker.fronts.resp import encoding
 from esker.fronts.resp.arguments import shown
 from esker.fronts.resp.commands.table import Entry
-from esker.fronts.resp.errors import failed, undurable
+from esker.fronts.resp.errors import failed
 from esker.fronts.resp.options import HELD_BYTES_MAX
 from esker.fronts.resp.parser import Arguments, Parser
 from esker.fronts.resp.sockets import address, tune
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._encode: Callable[[Leased], bytes] | None = None  # set while it waits for jobs
         self._unheard = False  # the reply of the held command is not wanted
         self._ended = False  # the client sends no more
-        self._closing = False  # no more is executed
+        self.closing = False  # no more is executed
         self._congestion: asyncio.TimerHandle | None = None
 
     # -- transport
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self.local = address(transport.get_extra_info("sockname"))
         if not self.server.admit(self):
             transport.write(b"-ERR max number of clients reached\r\n")
-            self._closing = True
+            self.closing = True
             transport.close()
             return
         options = self.server.options
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self.refresh_care()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
+        self.closing = True
         self.transport = None
         if self._waiter is not None:
             self._waiter.cancel()
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
             self._waiter.cancel()
         if self._queued:
             return True
-        self._closing = True
+        self.closing = True
         return bool(self.unsettled or self.out)
 
     def pause_writing(self) -> None:
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         server = self.server
         server.bytes_in += len(data)
         self.seen_at = server.loop.time()
-        if self._closing:
+        if self.closing:
             return
         commands = self._parser.feed(data)
         if self._held:
@@ -142,7 +142,9 @@ class Connection(asyncio.Protocol):
         elif commands or self._parser.attention:
             self._queued += 1
             if self.authenticated:
-                server.enter_turn(self, commands)
+                if not server.turn:
+                    server.loop.call_soon(server.run_turn)
+                server.turn.append((self, commands))
             else:  # how the rest of its bytes are to be read depends on what this does
                 self.take_turn(commands)
                 self.send()
@@ -150,7 +152,7 @@ class Connection(asyncio.Protocol):
     def take_turn(self, commands: list[Arguments]) -> None:
         """Executes a chunk of commands. The server calls it for every client that has sent something, then `send`."""
         self._queued -= 1
-        if self._closing:
+        if self.closing:
             return
         if self._held:  # an earlier chunk of this turn blocks
             self._hold_back(commands, 0)
@@ -161,7 +163,7 @@ class Connection(asyncio.Protocol):
         if self._parser.attention:
             self._read_on()
         if self._ended:
-            self._closing = True
+            self.closing = True
 
     def _run(self, commands: list[Arguments]) -> None:
         """Executes in order until one blocks; what is left waits in the backlog."""
@@ -204,7 +206,7 @@ class Connection(asyncio.Protocol):
                 break
             if reply:
                 out.append(reply)
-            if self._closing:
+            if self.closing:
                 break
 
     def _clocked(self, entry: Entry, arguments: Arguments, began: int, slow_ns: int) -> int:
@@ -261,11 +263,11 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Commands that were not parsed yet because of a password to come; then, perhaps, the end of the stream."""
-        while self._parser.more and not (self._held or self._closing):
+        while self._parser.more and not (self._held or self.closing):
             self._run(self._parser.feed(b""))
-        if self._parser.error is not None and not (self._held or self._closing):
+        if self._parser.error is not None and not (self._held or self.closing):
             self.out.append(encoding.error(f"ERR {self._parser.error}"))
-            self._closing = True
+            self.closing = True
 
     # -- holding
 
@@ -319,7 +321,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _run_backlog(self) -> None:
-        if self._closing:
+        if self.closing:
             return
         self._held = False
         backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
@@ -340,18 +342,8 @@ class Connection(asyncio.Protocol):
         if out:
             self.out = []
             self.server.dispatch(self, out)
-        if self._closing:
-            self._close_when_flushed()
-
-    def depart(self, replies: list[bytes], error: BaseException | None) -> None:
-        """The gate has opened, or failed."""
-        self.unsettled -= 1
-        if error is not None:
-            self.server.write_failed = True
-            replies = [undurable(error)] * len(replies)
-        self.write(b"".join(replies))
-        if self._closing:
-            self._close_when_flushed()
+        if self.closing:
+            self.close_when_flushed()
 
     def write(self, data: bytes) -> None:
         transport = self.transport
@@ -377,21 +369,21 @@ class Connection(asyncio.Protocol):
 
     def close_after_replies(self) -> None:
         """Executes no more; ends when every reply so far is written."""
-        self._closing = True
+        self.closing = True
 
     def hang_up(self) -> None:
         """Ends without executing more; what it was promised still goes out, what it waits for does not."""
-        self._closing = True
+        self.closing = True
         if self._waiter is not None:
             self._waiter.cancel()
-        self._close_when_flushed()
+        self.close_when_flushed()
 
     def kill(self) -> None:
         """Ends now. Replies that were not written are lost, as when the network breaks."""
-        self._closing = True
+        self.closing = True
         if self.transport is not None:
             self.transport.abort()
 
-    def _close_when_flushed(self) -> None:
+    def close_when_flushed(self) -> None:
         if not (self.unsettled or self.out or self._queued) and self.transport is not None:
             self.transport.close()

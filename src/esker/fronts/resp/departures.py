@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from esker.fronts.resp.errors import undurable
 from esker.node.interface import Gate
 
 if TYPE_CHECKING:
@@ -28,5 +29,11 @@ class Departure:
         spent_ns = perf_counter_ns() - self._began_ns
         if 0 < server.latency_ns <= spent_ns:
             server.latency.add("durability", spent_ns // 1_000_000)
+        if error is not None:
+            server.write_failed = True
+            self.parcels = [(client, [undurable(error)] * len(replies)) for client, replies in self.parcels]
         for client, replies in self.parcels:
-            client.depart(replies, error)
+            client.unsettled -= 1
+            client.write(replies[0] if len(replies) == 1 else b"".join(replies))
+            if client.closing:
+                client.close_when_flushed()

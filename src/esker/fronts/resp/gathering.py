@@ -78,7 +78,7 @@ class Gathering:
             return
         if type(reply) is Added:
             answers = self._server.ids.added(reply.ids, TTL_MS, RETRY_MS)
-            for (client, slot, _), answer in zip(parcels, answers, strict=True):
+            for (client, slot, _), answer in zip(parcels, answers, strict=False):
                 client.gathered = False
                 client.out[slot] = answer
             return

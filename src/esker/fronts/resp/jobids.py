@@ -11,7 +11,7 @@ ours.
 from __future__ import annotations
 
 from binascii import hexlify, unhexlify
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from esker.fronts.resp.errors import CommandError
@@ -36,12 +36,15 @@ class JobIds:
         tail = self._tails.get((ttl_ms, retry_ms > 0)) or self._tail(ttl_ms, retry_ms > 0)
         return self._head + hexlify(message_id.to_bytes(16, "big")) + tail
 
-    def added(self, message_ids: Iterable[int], ttl_ms: int, retry_ms: int) -> Iterator[bytes]:
-        """The replies to ADDJOBs of one TTL and retry."""
-        head = b"+" + self._head
+    def added(self, message_ids: Sequence[int], ttl_ms: int, retry_ms: int) -> list[bytes]:
+        """The replies to ADDJOBs of one TTL and retry, made together: of ids in a row only the end differs."""
         tail = self._tail(ttl_ms, retry_ms > 0) + b"\r\n"
-        for message_id in message_ids:
-            yield head + hexlify(message_id.to_bytes(16, "big")) + tail
+        first = message_ids[0]
+        shared = first >> 32
+        if message_ids[-1] >> 32 != shared:
+            return [b"+" + self._head + hexlify(message_id.to_bytes(16, "big")) + tail for message_id in message_ids]
+        head = b"+%b%024x" % (self._head, shared)
+        return [b"%b%08x%b" % (head, message_id & 0xFFFFFFFF, tail) for message_id in message_ids]
 
     def _tail(self, ttl_ms: int, retried: bool) -> bytes:
         minutes = min(ttl_ms // _MINUTE_MS, 0xFFFF) if ttl_ms else 0xFFFF

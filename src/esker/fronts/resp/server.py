@@ -50,7 +50,7 @@ class RespServer:
         self.monitors: set[Connection] = set()
         self.addjob = self.entries[b"ADDJOB"]
         self.gathering = Gathering(self)
-        self._turn: list[tuple[Connection, list[Arguments]]] = []
+        self.turn: list[tuple[Connection, list[Arguments]]] = []  # what arrived and was not executed yet
         self._departure: Departure | None = None  # the youngest
         self.slowlog = SlowLog(self.options.slowlog_entries_max)
         self.latency = LatencyMonitor()
@@ -141,19 +141,24 @@ class RespServer:
 
     # -- turns
 
-    def enter_turn(self, client: Connection, commands: list[Arguments]) -> None:
-        """Chunks that arrive in one turn of the loop are executed together at its end."""
-        if not self._turn:
-            self.loop.call_soon(self._run_turn)
-        self._turn.append((client, commands))
-
-    def _run_turn(self) -> None:
-        turn, self._turn = self._turn, []
+    def run_turn(self) -> None:
+        """Executes together what arrived in one turn of the loop."""
+        turn, self.turn = self.turn, []
         for client, commands in turn:
             client.take_turn(commands)
         self.gathering.flush()
+        gate = self.broker.gate
         for client, _ in turn:
-            client.send()
+            out = client.out
+            if gate is None or client.closing or not out:
+                client.send()
+                continue
+            departure = self._departure
+            if departure is None or departure.gate is not gate:
+                departure = self._departure = Departure(self, gate)
+            client.out = []
+            client.unsettled += 1
+            departure.parcels.append((client, out))
 
     def dispatch(self, client: Connection, replies: list[bytes]) -> None:
         """Writes replies, or keeps them until everything they tell of is durable."""
