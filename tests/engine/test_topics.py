@@ -22,6 +22,7 @@ from esker.engine.commands import (
     Tick,
 )  # fmt: skip
 from esker.engine.config import Durability, Mode, Pause, TopicConfig
+from esker.engine.events import encode_batch
 from esker.engine.ids import place
 from esker.engine.machine import Machine
 from esker.engine.placement import partition_of
@@ -177,6 +178,18 @@ def test_a_class_lowered_later_reserves_at_once() -> None:
     rig.do(ConfigureTopic(Q, TopicConfig(durability=Durability.MEMORY)))
     partition = rig.machine.names[Q].partitions[0]
     assert partition.ceiling > partition.next_seq
+
+
+def test_a_class_raised_later_still_remembers_what_it_may_have_lost() -> None:
+    rig = Rig(TopicConfig(durability=Durability.MEMORY))
+    given = [rig.add() for _ in range(3)]
+    kept = rig.batches[:2]  # the other jobs are lost
+    second = fold(kept)
+    second.settle()
+    second.handle(ConfigureTopic(Q, TopicConfig()), rig.now)
+    third = fold([*kept, encode_batch(second.outbox)])
+    third.settle()
+    assert third.names[Q].partitions[0].next_seq > max(place(job_id).seq for job_id in given)
 
 
 def test_an_orderly_end_skips_no_seq() -> None:

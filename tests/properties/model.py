@@ -55,9 +55,15 @@ class ModelTopic:
     jobs: list[ModelJob] = field(default_factory=list)
     next_seqs: list[int] = field(default_factory=list)
     remembered: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # key: (when, id)
+    skips_seqs: bool = False  # a crash may have taken a tail with seqs in it, now or in an earlier class
 
     def __post_init__(self) -> None:
-        self.next_seqs = self.next_seqs or [1] * self.config.partitions
+        self.next_seqs = [1] * self.config.partitions
+        self.configure(self.config)
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.skips_seqs = self.skips_seqs or config.durability != Durability.FSYNC
 
     def in_state(self, state: JobState) -> list[ModelJob]:
         return [job for job in self.jobs if job.state == state]

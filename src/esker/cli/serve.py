@@ -26,22 +26,28 @@ from esker.node import diagnostics
 from esker.node.runtime import Node
 from esker.node.settings import Settings, read_settings
 
-# The loop gives way to the journal's thread at least this often. Python's default of 5 ms would be added to an fsync of 0.1 ms.
+# The loop gives way to the journal's thread at least this often. Python's default of 5 ms would be added to an fsync
+# of 0.1 ms.
 _SWITCH_INTERVAL_S = 0.0005
 
 
-
 def serve(
-    data: Annotated[str | None, typer.Option(help="Data directory; made when it is missing.", show_default="data")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data directory; made when it is missing.", show_default="data")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     resp_port: Annotated[
         int | None, typer.Option(min=-1, max=65535, help="Redis protocol; 0 picks one, -1 is off.", show_default="7711")
     ] = None,
     http_port: Annotated[int | None, typer.Option(help="HTTP; not in this version.", show_default="-1")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="gRPC; not in this version.", show_default="-1")] = None,
-    dashboard_port: Annotated[int | None, typer.Option(help="Web page; not in this version.", show_default="-1")] = None,
+    dashboard_port: Annotated[
+        int | None, typer.Option(help="Web page; not in this version.", show_default="-1")
+    ] = None,
     port_file: Annotated[str | None, typer.Option(help="Write the bound ports here, as JSON, when ready.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file.", show_default="esker.toml, if there is one")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file.", show_default="esker.toml, if there is one")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; see `esker settings`.")
     ] = None,
@@ -115,7 +121,8 @@ async def _listen(node: Node, settings: Settings) -> RespServer:
         await server.start(settings.host, settings.resp_port)
     except OSError as error:
         raise SettingsError(
-            f"cannot listen on {settings.host}:{settings.resp_port}: {error.strerror or error}; choose another --resp-port"
+            f"cannot listen on {settings.host}:{settings.resp_port}: {error.strerror or error}; "
+            "choose another --resp-port"
         ) from error
     return server
 
@@ -124,7 +131,7 @@ def _write_whole(path: Path, text: str) -> None:
     """Whoever waits for the file never reads half of it."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
-    os.replace(file.name, path)
+    Path(file.name).replace(path)
 
 
 def _banner(node: Node, settings: Settings, ports: dict[str, int]) -> None:

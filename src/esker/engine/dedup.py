@@ -1,8 +1,8 @@
 """Idempotent enqueue: what was added lately, so that a producer that tries again adds nothing twice.
 
 A job may carry an idempotency key, or (producer, epoch, sequence), or both. Each is remembered for the topic's window
-and at most `DEDUP_KEYS_MAX` at a time; a dict keeps them oldest first, so forgetting is from the front. Forgetting needs
-no event: an entry counts only while its window lasts, whether or not it is still here.
+and at most `DEDUP_KEYS_MAX` at a time; a dict keeps them oldest first, so forgetting is from the front. Forgetting
+needs no event: an entry counts only while its window lasts, whether or not it is still here.
 """
 
 from __future__ import annotations

@@ -125,10 +125,10 @@ class Machine:
     def settle(self) -> None:
         """After the last event of a recovery: nothing that may have been given out is given out again."""
         self.topics = dict(sorted(self.topics.items()))  # a checkpoint cut short may have known a younger one first
-        for topic in self.topics.values():
-            if not topic.synced:
-                for partition in topic.partitions:
-                    partition.next_seq = max(partition.next_seq, partition.ceiling)
+        for topic in self.topics.values():  # of every class: one that is fsync now may have been less before
+            for partition in topic.partitions:
+                if partition.ceiling > partition.next_seq:
+                    partition.next_seq = partition.ceiling
                     self.touched.add(partition)
 
     def release_reserves(self) -> None:

@@ -44,7 +44,8 @@ SPACE_CHECK_MS = 1000
 class FileJournal:
     """The journal of one shard in `directory`, which is made when it is missing. One process may have it open.
 
-    `inline` lets an append that wants a sync be written by its caller, before `append` returns, while the disk is quick.
+    `inline` lets an append that wants a sync be written by its caller, before `append` returns, while the disk is
+    quick.
 
     `on_retire(path)` is called before a segment goes, on the thread that also makes spares: link or copy the file and
     return. When it raises, the segment and all behind it stay, and it is called again later.

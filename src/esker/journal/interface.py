@@ -7,8 +7,8 @@ answers come in order.
 What an adapter promises:
 * After `done(None)` of an append with `sync`, this batch and all before it survive any crash of process or machine.
   Without `sync` they survive a crash of the process, and of the machine after the next sync.
-* After `done(error)` nothing of that batch or of a later one is kept, and every later append fails too, until the journal
-  is opened anew. `JournalFull` is answered the same way. A sync is never tried twice.
+* After `done(error)` nothing of that batch or of a later one is kept, and every later append fails too, until the
+  journal is opened anew. `JournalFull` is answered the same way. A sync is never tried twice.
 * `read(after)` gives the batches behind a position in order. A torn tail was cut when the journal was opened (see
   `notes`); damage before the tail raises `JournalCorrupt` with file and offset.
 * `retire(upto)` may forget batches up to a position; `first_position` tells what is left.
@@ -42,7 +42,7 @@ class Journal(Protocol):
         """Takes one batch and returns its position at once. `done` is called once, on any thread."""
 
     def expect_slow(self, slow: bool) -> None:
-        """The owner is about to keep the disk busy (or has stopped): appends must not hold up their caller meanwhile."""
+        """The owner keeps the disk busy from now on, or no longer: meanwhile no append may hold up its caller."""
 
     def has_room(self) -> bool:
         """False when the disk is so full that only small work (acks, leases) should still be accepted."""

@@ -26,7 +26,6 @@ from esker.journal.interface import Done
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment, bytes_on_disk
 from esker.journal.spares import OUT_OF_SPACE, SpareShelf
 
-
 # A sync that takes longer than this is slow, and for a while after one the thread does all the writing.
 QUICK_SYNC_S = 0.003
 SLOW_S = 0.5

@@ -1,8 +1,8 @@
 """Time for a shard: milliseconds since the epoch that never go back and never leap.
 
-The system's wall clock can be set, by hand or by NTP, in either direction. A leap forward would end every lease at once, a
-leap back would freeze every timer. So time here runs by the monotonic clock and only leans towards the wall clock: at most
-10 % faster or slower, until they agree.
+The system's wall clock can be set, by hand or by NTP, in either direction. A leap forward would end every lease at
+once, a leap back would freeze every timer. So time here runs by the monotonic clock and only leans towards the wall
+clock: at most 10 % faster or slower, until they agree.
 """
 
 from __future__ import annotations

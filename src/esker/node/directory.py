@@ -57,7 +57,7 @@ class DataDirectory:
         except OSError as error:
             owner = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             raise DataDirectoryError(
-                f"{self.path} is in use by process {owner or 'unknown'}; stop it, or choose another directory with --data"
+                f"{self.path} is in use by process {owner or 'unknown'}; stop it, or choose another with --data"
             ) from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)

@@ -160,7 +160,7 @@ class Node:
             await self._checkpointer.run()
         except asyncio.CancelledError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 whatever it is, the shard must not go on without checkpoints
             self._shard.stop(error)
 
     def _shard_stopped(self, why: ShardStopped) -> None:
@@ -171,5 +171,4 @@ class Node:
 
 
 def _resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,8 @@
 """Every setting of a node: one table with type, default, unit and meaning.
 
-A value comes from, in this order: a flag, an `ESKER_*` variable, a key of `esker.toml`, the default. The names are the same
-everywhere: `memory_limit` is `--memory-limit`, `ESKER_MEMORY_LIMIT` and `memory_limit = "2gb"`. Unknown names are refused.
+A value comes from, in this order: a flag, an `ESKER_*` variable, a key of `esker.toml`, the default. The names are the
+same everywhere: `memory_limit` is `--memory-limit`, `ESKER_MEMORY_LIMIT` and `memory_limit = "2gb"`. Unknown names are
+refused.
 """
 
 from __future__ import annotations

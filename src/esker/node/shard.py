@@ -4,9 +4,9 @@
     gate              what a reply has to wait for: the batch that carries everything decided so far
     commit            while one batch is on its way to disk, the next one fills; all connections share it
 
-The order of effects: events are recorded, the batch is appended, the disk has it, then replies leave. State in memory runs
-ahead of the disk, so a failed append leaves memory and disk apart; the shard then stops for good, answers everything with
-`ShardStopped`, and a restart recovers what the disk has. A sync is never tried twice.
+The order of effects: events are recorded, the batch is appended, the disk has it, then replies leave. State in memory
+runs ahead of the disk, so a failed append leaves memory and disk apart; the shard then stops for good, answers
+everything with `ShardStopped`, and a restart recovers what the disk has. A sync is never tried twice.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from esker.node.waiting import Deliver, Waiter, WaitingRoom
 # Events that may wait for the disk before replies of the lesser classes wait too: bounds memory when the disk is slow.
 OUTBOX_EVENTS_MAX = 20_000
 
-# Turns of the loop a commit waits for while each brings more events: clients that were answered together ask together, and
-# one sync for all of them costs what one for half of them does (bench/: twice the rate at 50 connections).
+# Turns of the loop a commit waits for while each brings more events: clients that were answered together ask together,
+# and one sync for all of them costs what one for half of them does.
 LINGER_TURNS = 4
 
 _TICK = commands.Tick()

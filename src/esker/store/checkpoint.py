@@ -1,9 +1,9 @@
 """Checkpoints: bringing the store up to date while the shard goes on, and loading it again.
 
 A checkpoint begins at a journal position: the headers of topics and partitions are taken as they are then, and the sets
-of changed jobs are set aside. The jobs themselves are written later, in slices, as they are when their slice comes. So the
-store may be ahead of the position it names; recovery folds the events behind that position again, which changes nothing
-where they are known already (engine/events.py). Two rules make it safe:
+of changed jobs are set aside. The jobs themselves are written later, in slices, as they are when their slice comes. So
+the store may be ahead of the position it names; recovery folds the events behind that position again, which changes
+nothing where they are known already (engine/events.py). Two rules make it safe:
 
 * A slice is written only when every event it reflects is on disk (the caller waits between `slices` and `write`).
 * The position is written last and made durable together with all slices before it. A crash in between leaves the old
@@ -144,8 +144,8 @@ def _job_slices(share: _Share) -> Iterator[Slice]:
         yield from _put_slices(share, [job for seq in seqs if (job := jobs.get(seq)) is not None])
     # Many of the fresh ones may have come and gone: a look at some thousands takes well under a millisecond.
     for start in range(share.fresh.start, share.fresh.stop, _LOOK):
-        seqs = range(start, min(start + _LOOK, share.fresh.stop))
-        yield from _put_slices(share, [job for seq in seqs if (job := jobs.get(seq)) is not None])
+        some = range(start, min(start + _LOOK, share.fresh.stop))
+        yield from _put_slices(share, [job for seq in some if (job := jobs.get(seq)) is not None])
         yield NOTHING
 
 
@@ -195,8 +195,8 @@ def _batched(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
 class Loaded(NamedTuple):
     """The position behind which events must be folded, and the jobs that are ahead of it.
 
-    A checkpoint that a crash cut short leaves jobs that its position does not know. Folding brings the state right; `settle`
-    then makes sure that the next checkpoint rewrites or removes exactly those.
+    A checkpoint that a crash cut short leaves jobs that its position does not know. Folding brings the state right;
+    `settle` then makes sure that the next checkpoint rewrites or removes exactly those.
     """
 
     position: int
@@ -236,7 +236,7 @@ def load(store: Store, machine: Machine) -> Loaded:
 
 
 def _load_partition(store: Store, partition: QueuePartition) -> list[int]:
-    """Returns the seqs of jobs that the header does not know; their events are yet to be folded, so they are not loaded."""
+    """Returns the seqs of jobs that the header does not know: not loaded, since their events are yet to be folded."""
     number, index = partition.topic.number, partition.index
     stored = store.get(keys.partition_key(number, index))
     if stored is not None:

@@ -30,7 +30,8 @@ class RocksStore:
         self._writing = WriteOptions()
         # rocksdict's type stub calls this a method; it is a property.
         setattr(self._writing, "disable_wal", True)  # noqa: B010
-        # RocksDB makes a writer wait when memtables or files pile up; here that would stall the event loop with the GIL held.
+        # RocksDB makes a writer wait when memtables or files pile up; here that would stall the event loop with the
+        # GIL held.
         self._writing.no_slowdown = True
 
     def get(self, key: bytes) -> bytes | None:
@@ -38,8 +39,8 @@ class RocksStore:
         return value
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        # RocksDB could stop at `end` by itself (iterate_upper_bound), but rocksdict frees that bound too early (0.3.29: a
-        # scan silently ended short), so the end is checked here.
+        # RocksDB could stop at `end` by itself (iterate_upper_bound), but rocksdict frees that bound too early
+        # (0.3.29: a scan silently ended short), so the end is checked here.
         key: bytes
         value: bytes
         for key, value in self._db.items(from_key=start):  # type: ignore[assignment]  # raw mode has only bytes

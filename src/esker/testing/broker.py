@@ -31,7 +31,7 @@ class Broker:
         self._texts = settings
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
-        self._failure: BaseException | None = None
+        self._failures: list[BaseException] = []  # of the broker's thread
         self._loop: asyncio.AbstractEventLoop | None = None
         self._node: Node | None = None
         self.resp_port = 0
@@ -39,13 +39,13 @@ class Broker:
     def start(self) -> Broker:
         """Raises what kept the node from starting."""
         self._ready.clear()
-        self._failure = None
+        self._failures.clear()
         self._thread = threading.Thread(target=self._run, name="esker-broker", daemon=True)
         self._thread.start()
         self._ready.wait()
-        if self._failure is not None:
+        if self._failures:
             self._thread.join()
-            raise self._failure
+            raise self._failures[0]
         return self
 
     def stop(self) -> None:
@@ -56,8 +56,8 @@ class Broker:
             self._loop.call_soon_threadsafe(self._node.shutdown)
         self._thread.join()
         self._thread = None
-        if self._failure is not None:
-            raise self._failure
+        if self._failures:
+            raise self._failures[0]
 
     def restart(self) -> None:
         self.stop()
@@ -78,8 +78,8 @@ class Broker:
     def _run(self) -> None:
         try:
             uvloop.run(self._serve())
-        except BaseException as error:
-            self._failure = error
+        except BaseException as error:  # noqa: BLE001 it is raised again, on the thread that started the broker
+            self._failures.append(error)
         finally:
             self._ready.set()
 

@@ -83,7 +83,7 @@ def bury(machine: Machine, partition: QueuePartition, job: Job, now: int) -> Non
             0,
             machine.payload(partition, job),
             details,
-        ),  # fmt: skip
+        ),
     )
     machine.woken.add(grave.name)
     machine.record(

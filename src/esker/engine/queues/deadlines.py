@@ -6,8 +6,8 @@ bytes a waiting job instead of 52 (the seq is the very object the job holds), an
 A cancelled deadline is not searched for: it is counted, and a bucket whose garbage passes half of it is filtered. So
 garbage is bounded, and no single step is longer than one bucket.
 
-`shift` sets the width of a bucket: 2**shift milliseconds. A deadline is reported when its whole bucket has passed, never
-early, and at most that much late.
+`shift` sets the width of a bucket: 2**shift milliseconds. A deadline is reported when its whole bucket has passed,
+never early, and at most that much late.
 """
 
 from __future__ import annotations

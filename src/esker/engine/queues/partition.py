@@ -1,12 +1,12 @@
 """One partition of a queue: its jobs, and the indexes that find the next one.
 
-`jobs` is the truth; the ready heap, the deadlines and the counts are derived from it and from nothing else. Every change
-is an event, and `EVOLVE` is the only way to make one. An event states outcomes, so folding it twice, or onto a job that
-is already further on, or onto one that is gone, is harmless: recovery from a checkpoint that was taken while the shard
-went on needs exactly that.
+`jobs` is the truth; the ready heap, the deadlines and the counts are derived from it and from nothing else. Every
+change is an event, and `EVOLVE` is the only way to make one. An event states outcomes, so folding it twice, or onto a
+job that is already further on, or onto one that is gone, is harmless: recovery from a checkpoint that was taken while
+the shard went on needs exactly that.
 
-What a checkpoint must write is known here as well: all jobs from `stored_below` on, and those below it that `dirty` names.
-A job that comes and goes between two checkpoints leaves no trace.
+What a checkpoint must write is known here as well: all jobs from `stored_below` on, and those below it that `dirty`
+names. A job that comes and goes between two checkpoints leaves no trace.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ready jobs of a partition, best first: a binary heap of integers.
 
 A key is the priority (turned by the mode) above the seq, so integer order is delivery order and the seq needs no tuple.
-A job that leaves from the middle leaves its key behind; a key counts only while the owner says so (`key_of(seq) == key`).
-Garbage is bounded: past half of the heap, it is rebuilt.
+A job that leaves from the middle leaves its key behind; a key counts only while the owner says so (`key_of(seq) ==
+key`). Garbage is bounded: past half of the heap, it is rebuilt.
 """
 
 from __future__ import annotations

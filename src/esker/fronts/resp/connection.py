@@ -1,8 +1,8 @@
 """One client: bytes in, commands executed in order, replies out in order and not before they are durable.
 
 The hot path: `data_received` parses, `take_turn` runs each command through the server's table, `send` hands the replies
-to the server. Everything rare (passwords, monitors, muted or paused clients, bad arity) is behind the one flag `careful` or
-an entry that was not found.
+to the server. Everything rare (passwords, monitors, muted or paused clients, bad arity) is behind the one flag
+`careful` or an entry that was not found.
 
 Order of effects:
 * A chunk is parsed when it arrives and executed when all chunks of this turn of the loop have arrived, so that the

@@ -144,8 +144,8 @@ class RespServer:
     def run_turn(self) -> None:
         """Executes together what arrived in one turn of the loop."""
         turn, self.turn = self.turn, []
-        for client, commands in turn:
-            client.take_turn(commands)
+        for client, chunk in turn:
+            client.take_turn(chunk)
         self.gathering.flush()
         gate = self.broker.gate
         for client, _ in turn:
