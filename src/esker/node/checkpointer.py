@@ -34,7 +34,7 @@ class Checkpointer:
         self._settings = settings
         self._watch = watch
         self._wanted = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
+        self._ending = False
         self.running = False
         self.done = 0
         self.last_position = 0
@@ -46,31 +46,43 @@ class Checkpointer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Checkpoints when one is due or asked for, until cancelled."""
-        while True:
+        """Checkpoints when one is due or asked for, and a last time after `end`."""
+        while not self._ending:
             try:
                 await asyncio.wait_for(self._wanted.wait(), _POLL_S)
             except TimeoutError:
                 if not self._is_due():
                     continue
             self._wanted.clear()
-            await self.checkpoint()
+            if not self._ending:
+                await self._checkpoint()
+        await self._checkpoint()
 
-    async def checkpoint(self) -> None:
-        async with self._one_at_a_time:
-            started = time.monotonic()
-            self.running = self._watch.checkpointing = True
-            try:
-                position = self._shard.flush()
-                if position != self.last_position or self._machine.touched:
-                    await self._save(Checkpoint(self._machine, position))
-                    self._journal.retire(position)
-                    self.last_position = position
-                    self.done += 1
-            finally:
-                self.running = self._watch.checkpointing = False
-            self.last_at = time.monotonic()
-            self.last_seconds = self.last_at - started
+    def end(self) -> None:
+        """Lets `run` return after one last checkpoint.
+
+        It must not be cancelled instead: a checkpoint takes the changes off the machine when it begins, so one that is
+        cut short would leave the next to claim a position without them.
+        """
+        self._ending = True
+        self._wanted.set()
+
+    async def _checkpoint(self) -> None:
+        if self._shard.stopped is not None:
+            return
+        started = time.monotonic()
+        self.running = self._watch.checkpointing = True
+        try:
+            position = self._shard.flush()
+            if position != self.last_position or self._machine.touched:
+                await self._save(Checkpoint(self._machine, position))
+                self._journal.retire(position)
+                self.last_position = position
+                self.done += 1
+        finally:
+            self.running = self._watch.checkpointing = False
+        self.last_at = time.monotonic()
+        self.last_seconds = self.last_at - started
 
     def _is_due(self) -> bool:
         if not (self._machine.touched or self._machine.dirty_topics or self._machine.deleted_topics):

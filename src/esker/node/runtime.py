@@ -144,22 +144,18 @@ class Node:
 
     async def close(self) -> None:
         """Finishes what was accepted, checkpoints, and lets go of the directory."""
-        self._checkpoints.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._checkpoints
         self._shard.close()
-        self._watch.close()
         if self._shard.stopped is None:
             await self._shard.settled()
             self._machine.release_reserves()
-            await self._checkpointer.checkpoint()
+        self._checkpointer.end()
+        await self._checkpoints
+        self._watch.close()
         self._opened.close()
 
     async def _run_checkpoints(self) -> None:
         try:
             await self._checkpointer.run()
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # noqa: BLE001 whatever it is, the shard must not go on without checkpoints
             self._shard.stop(error)
 
