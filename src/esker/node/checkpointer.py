@@ -14,6 +14,7 @@ from esker.store.checkpoint import Checkpoint, Slice
 from esker.store.interface import Store
 
 _POLL_S = 0.25
+_PATIENCE = 3  # a checkpoint uses a quarter of the loop's time at most, while it keeps up
 _SLICES_PER_SYNC = 8  # slices made before one wait for the disk; more would hold more memory, fewer would wait more
 
 
@@ -36,6 +37,7 @@ class Checkpointer:
         self._wanted = asyncio.Event()
         self._ending = False
         self.running = False
+        self._resumed_at = 0.0  # when the running checkpoint got the loop back
         self.done = 0
         self.last_position = 0
         self.last_seconds = 0.0
@@ -70,7 +72,7 @@ class Checkpointer:
     async def _checkpoint(self) -> None:
         if self._shard.stopped is not None:
             return
-        started = time.monotonic()
+        started = self._resumed_at = time.monotonic()
         self.running = self._watch.checkpointing = True
         try:
             position = self._shard.flush()
@@ -97,7 +99,7 @@ class Checkpointer:
                 made.append(piece)
             if len(made) == _SLICES_PER_SYNC:
                 await self._write(made)
-            await asyncio.sleep(0)
+            await self._breathe()
         await self._write([*made, checkpoint.last()])
         await self._persist()
 
@@ -115,8 +117,16 @@ class Checkpointer:
             while not self._store.write(piece.puts, piece.deletes, piece.ranges):
                 await self._persist()
             self._cool(piece)
-            await asyncio.sleep(0)
+            await self._breathe()
         made.clear()
+
+    async def _breathe(self) -> None:
+        """Gives the loop back, for longer than it was used: traffic comes first, unless checkpoints fall behind it."""
+        now = time.monotonic()
+        used = now - self._resumed_at
+        behind = self._ending or self._machine.totals.unsaved_bytes >= self._settings.checkpoint_after
+        await asyncio.sleep(0 if behind else used * _PATIENCE)
+        self._resumed_at = time.monotonic()
 
     def _cool(self, piece: Slice) -> None:
         """Payloads that the store now has leave memory while there are too many of them."""

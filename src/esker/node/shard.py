@@ -20,7 +20,7 @@ from esker.engine.events import encode_batch
 from esker.engine.machine import Machine
 from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.replies import Leased, Reply
-from esker.errors import Code, EskerError, Refusal, ShardStopped
+from esker.errors import Code, Refusal, ShardStopped
 from esker.journal.interface import Journal
 from esker.node.clock import Clock
 from esker.node.waiting import Deliver, Waiter, WaitingRoom
@@ -82,20 +82,18 @@ class Shard:
     def handle(self, command: commands.Command) -> Reply:
         """Raises ShardStopped when the shard no longer serves."""
         if self.stopped is not None:
-            raise self.stopped
+            raise self._refusal()
         machine = self._machine
         try:
             reply = machine.handle(command, self._clock.now_ms())
-        except EskerError as error:  # a broken invariant: whatever state this is, it must not reach the disk
+            if machine.woken:
+                self._serve()
+        except Exception as error:  # our bug: whatever state this left behind, it must not reach the disk
             self.stop(error)
-            raise
+            raise self._refusal() from error
         if machine.outbox and not self._due:
             self._due = True
             self._loop.call_soon(self._commit)
-        if machine.woken:
-            if self._waiting:
-                self._serve()
-            machine.woken.clear()
         if machine.wakes and machine.wakes[0][0] < self._wake_at:
             self._arm()
         return reply
@@ -152,8 +150,10 @@ class Shard:
         return waiter
 
     def _serve(self) -> None:
+        """Jobs that became ready go to whoever waits longest. Serving may itself wake a queue (a dead letter's)."""
         machine = self._machine
-        for name in list(machine.woken):
+        while machine.woken:
+            name = machine.woken.pop()
             while (waiter := self._waiting.first(name)) is not None:
                 reply = machine.handle(commands.Lease(name), self._clock.now_ms())
                 if not isinstance(reply, Leased) or not reply.deliveries:
@@ -247,6 +247,10 @@ class Shard:
         self.close()
         if self.on_stop is not None:
             self.on_stop(self.stopped)
+
+    def _refusal(self) -> ShardStopped:
+        """A fresh copy each time, since an exception collects the traceback of everyone who raises it."""
+        return ShardStopped(str(self.stopped))
 
     def close(self) -> None:
         """No more time passes."""

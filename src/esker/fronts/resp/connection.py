@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
 
         self._parser = Parser(trusted=self.authenticated)
         self.out: list[bytes] = []  # replies of this turn
-        self.gathered = False  # some of them are still to be filled in by the server's gathering
+        self.gathered = False  # the server's gathering holds commands of this client
         self.unsettled = 0  # turns whose replies wait for the disk
         self._queued = 0  # chunks of commands that wait for the turn to run
         self._backlog: list[Arguments] = []
@@ -152,6 +152,13 @@ class Connection(asyncio.Protocol):
     def take_turn(self, commands: list[Arguments]) -> None:
         """Executes a chunk of commands. The server calls it for every client that has sent something, then `send`."""
         self._queued -= 1
+        server = self.server
+        if not (self.careful or self.closing or self._held or self._ended or self._parser.attention) and (
+            server.gathering.take(self, commands)
+        ):
+            return
+        if self.gathered:
+            server.gathering.flush()
         if self.closing:
             return
         if self._held:  # an earlier chunk of this turn blocks
@@ -177,11 +184,6 @@ class Connection(asyncio.Protocol):
             arguments = commands[at]
             at += 1
             entry = find(arguments[0]) or server.find(arguments[0])
-            if entry is server.addjob and not self.careful and server.gathering.take(self, arguments):
-                self.last_entry = entry
-                continue
-            if self.gathered:
-                server.gathering.flush()
             reply: bytes | None
             if entry is None or self.careful or not entry.least <= len(arguments) <= entry.most:
                 reply = self._run_carefully(entry, arguments)
@@ -336,8 +338,6 @@ class Connection(asyncio.Protocol):
 
     def send(self) -> None:
         """Once per turn: the replies of the turn leave, now or when the broker's gate opens."""
-        if self.gathered:
-            self.server.gathering.flush()
         out = self.out
         if out:
             self.out = []

@@ -1,8 +1,8 @@
 """Adding jobs of many clients in one step.
 
 Most commands of a busy broker are plain ADDJOBs, from many connections at once and often to the same queue. Each alone
-costs the engine a few microseconds, most of it once per command and not per job. So the plain ADDJOBs of one turn of
-the loop are gathered by queue and executed together at its end.
+costs the engine a few microseconds, most of it once per command and not per job. So chunks of nothing but plain ADDJOBs
+to one queue are gathered during a turn of the loop, and executed together at its end.
 
 Nobody can tell: no reply of this turn has left yet, so between connections there is no order to keep. Within one
 connection there is: before it runs anything else, what was gathered from it is executed (`flush`). When jobs are
@@ -23,65 +23,70 @@ from esker.fronts.resp.errors import failed
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
+    from esker.fronts.resp.parser import Arguments
     from esker.fronts.resp.server import RespServer
+
+_NAME = b"ADDJOB"
 
 
 class Gathering:
-    """The plain ADDJOBs of this turn. `slot` is where in the client's replies the answer belongs."""
+    """The chunks of plain ADDJOBs of this turn, by queue."""
 
-    __slots__ = ("_entry", "_queues", "_server")
+    __slots__ = ("_entry", "_queues", "_server", "_size")
 
     def __init__(self, server: RespServer) -> None:
         self._server = server
-        self._entry = server.entries[b"ADDJOB"]
-        self._queues: dict[bytes, list[tuple[Connection, int, list[bytes]]]] = {}
+        self._entry = server.entries[_NAME]
+        self._queues: dict[bytes, list[tuple[Connection, list[Arguments]]]] = {}
+        self._size = 0
 
-    def take(self, client: Connection, arguments: list[bytes]) -> bool:
-        """True: it will be answered by `flush`. False: it is not plain, run it as any other command."""
-        if len(arguments) != 4 or arguments[3] != b"0" or self._server.leaving:
+    def take(self, client: Connection, chunk: list[Arguments]) -> bool:
+        """True: `flush` will execute and answer it. False: it holds something else; run it command by command."""
+        first = chunk[0]
+        if first[0] != _NAME or len(first) != 4 or self._server.leaving:
             return False
-        out = client.out
-        parcel = (client, len(out), arguments)
-        queue = self._queues.get(arguments[1])
-        if queue is None:
-            self._queues[arguments[1]] = [parcel]
-        elif len(queue) < limits.ENQUEUE_JOBS_MAX:
-            queue.append(parcel)
-        else:
-            return False
-        out.append(b"")
+        queue = first[1]
+        for arguments in chunk:
+            if len(arguments) != 4 or arguments[1] != queue or arguments[3] != b"0" or arguments[0] != _NAME:
+                return False
+        self._size += len(chunk)
+        if self._size > limits.ENQUEUE_JOBS_MAX:
+            self.flush()
+            self._size = len(chunk)
+            if len(chunk) > limits.ENQUEUE_JOBS_MAX:
+                return False
+        self._queues.setdefault(queue, []).append((client, chunk))
         client.gathered = True
+        client.last_entry = self._entry
         return True
 
     def flush(self) -> None:
-        """Executes what was gathered."""
-        queues, self._queues = self._queues, {}
-        for name, parcels in queues.items():
+        """Executes what was gathered; the replies are behind what the clients had to hear before."""
+        queues, self._queues, self._size = self._queues, {}, 0
+        for queue, chunks in queues.items():
             began = perf_counter_ns()
-            self._add(name, parcels)
+            count = self._add(queue, chunks)
             spent = perf_counter_ns() - began
-            entry = self._entry
-            entry.calls += len(parcels)
-            entry.ns += spent
-            if spent >= self._server.slow_ns * len(parcels):
-                client, _, arguments = parcels[0]
-                self._server.took_long(client, arguments, spent)
+            self._entry.calls += count
+            self._entry.ns += spent
+            if spent >= self._server.slow_ns * count:
+                self._server.took_long(chunks[0][0], chunks[0][1][0], spent)
 
-    def _add(self, queue: bytes, parcels: list[tuple[Connection, int, list[bytes]]]) -> None:
-        jobs = [NewJob(arguments[2], 0, RETRY_MS, TTL_MS) for _, _, arguments in parcels]
+    def _add(self, queue: bytes, chunks: list[tuple[Connection, list[Arguments]]]) -> int:
+        jobs = [NewJob(arguments[2], 0, RETRY_MS, TTL_MS) for _, chunk in chunks for arguments in chunk]
+        answers: list[bytes] = []
         try:
             reply = self._server.broker.handle(Enqueue(queue, jobs))
+            if type(reply) is Added:
+                answers = self._server.ids.added(reply.ids, TTL_MS, RETRY_MS)
         except EskerError as error:
-            for client, slot, _ in parcels:
-                client.gathered = False
-                client.out[slot] = failed(self._entry, error)
-            return
-        if type(reply) is Added:
-            answers = self._server.ids.added(reply.ids, TTL_MS, RETRY_MS)
-            for (client, slot, _), answer in zip(parcels, answers, strict=False):
-                client.gathered = False
-                client.out[slot] = answer
-            return
-        for client, slot, arguments in parcels:
+            answers = [failed(self._entry, error) for _ in jobs]
+        at = 0
+        for client, chunk in chunks:
             client.gathered = False
-            client.out[slot] = addjob(client, arguments)
+            if answers:
+                client.out += answers[at : at + len(chunk)]
+                at += len(chunk)
+            else:
+                client.out += [addjob(client, arguments) for arguments in chunk]
+        return len(jobs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from binascii import hexlify, unhexlify
 from collections.abc import Sequence
+from struct import pack
 from typing import Final
 
 from esker.fronts.resp.errors import CommandError
@@ -44,7 +45,8 @@ class JobIds:
         if message_ids[-1] >> 32 != shared:
             return [b"+" + self._head + hexlify(message_id.to_bytes(16, "big")) + tail for message_id in message_ids]
         head = b"+%b%024x" % (self._head, shared)
-        return [b"%b%08x%b" % (head, message_id & 0xFFFFFFFF, tail) for message_id in message_ids]
+        ends = hexlify(pack(f">{len(message_ids)}I", *[message_id & 0xFFFFFFFF for message_id in message_ids]))
+        return [head + ends[at : at + 8] + tail for at in range(0, len(ends), 8)]
 
     def _tail(self, ttl_ms: int, retried: bool) -> bytes:
         minutes = min(ttl_ms // _MINUTE_MS, 0xFFFF) if ttl_ms else 0xFFFF

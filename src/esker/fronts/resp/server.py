@@ -48,7 +48,6 @@ class RespServer:
         self.lookup = dict(self.entries)  # by the exact bytes seen
         self.clients: dict[int, Connection] = {}
         self.monitors: set[Connection] = set()
-        self.addjob = self.entries[b"ADDJOB"]
         self.gathering = Gathering(self)
         self.turn: list[tuple[Connection, list[Arguments]]] = []  # what arrived and was not executed yet
         self._departure: Departure | None = None  # the youngest
