@@ -113,6 +113,7 @@ class Checkpointer:
     async def _write(self, made: list[Slice]) -> None:
         """Writes slices once the journal holds every event that they reflect."""
         await self._shard.settled()
+        self._resumed_at = time.monotonic()
         for piece in made:
             while not self._store.write(piece.puts, piece.deletes, piece.ranges):
                 await self._persist()

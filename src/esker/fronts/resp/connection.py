@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
 
         self._parser = Parser(trusted=self.authenticated)
         self.out: list[bytes] = []  # replies of this turn
-        self.gathered = False  # the server's gathering holds commands of this client
+        self.gathered: bytes | None = None  # the queue for which the server's gathering holds commands of this client
         self.unsettled = 0  # turns whose replies wait for the disk
         self._queued = 0  # chunks of commands that wait for the turn to run
         self._backlog: list[Arguments] = []
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             server.gathering.take(self, commands)
         ):
             return
-        if self.gathered:
+        if self.gathered is not None:
             server.gathering.flush()
         if self.closing:
             return

@@ -46,6 +46,8 @@ class Gathering:
         if first[0] != _NAME or len(first) != 4 or self._server.leaving:
             return False
         queue = first[1]
+        if client.gathered is not None and client.gathered != queue:
+            return False  # queues are flushed one after the other, and a client's replies keep its order
         for arguments in chunk:
             if len(arguments) != 4 or arguments[1] != queue or arguments[3] != b"0" or arguments[0] != _NAME:
                 return False
@@ -56,7 +58,7 @@ class Gathering:
             if len(chunk) > limits.ENQUEUE_JOBS_MAX:
                 return False
         self._queues.setdefault(queue, []).append((client, chunk))
-        client.gathered = True
+        client.gathered = queue
         client.last_entry = self._entry
         return True
 
@@ -83,7 +85,7 @@ class Gathering:
             answers = [failed(self._entry, error) for _ in jobs]
         at = 0
         for client, chunk in chunks:
-            client.gathered = False
+            client.gathered = None
             if answers:
                 client.out += answers[at : at + len(chunk)]
                 at += len(chunk)

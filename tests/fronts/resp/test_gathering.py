@@ -1,0 +1,105 @@
+"""Commands that arrive in one turn of the loop share work, and nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import uvloop
+
+from esker.fronts.resp.connection import Connection
+from esker.fronts.resp.server import RespServer
+from esker.node.runtime import Node
+from esker.node.settings import Settings
+from tests.fronts.resp.wire import encoded
+
+
+class Recorder(asyncio.Transport):
+    """The client's end: keeps what was written, and tells when enough has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies: list[bytes] = []
+        self._enough: tuple[int, asyncio.Future[None]] | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.replies += bytes(data).splitlines()
+        if self._enough is not None and len(self.replies) >= self._enough[0] and not self._enough[1].done():
+            self._enough[1].set_result(None)
+
+    async def wait_for(self, count: int) -> list[bytes]:
+        if len(self.replies) < count:
+            self._enough = (count, asyncio.get_running_loop().create_future())
+            await asyncio.wait_for(self._enough[1], 10)
+        return self.replies
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is buffered here."""
+
+    def close(self) -> None:
+        """The end of a session."""
+
+
+Client = tuple[Connection, Recorder]
+
+
+def _with_clients(tmp_path: Path, count: int, scene: Callable[[list[Client]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        node = Node(Settings(data=str(tmp_path / "data")))
+        server = RespServer(node)
+        clients: list[Client] = []
+        for _ in range(count):
+            connection, transport = Connection(server), Recorder()
+            connection.connection_made(transport)
+            clients.append((connection, transport))
+        await scene(clients)
+        for connection, _ in clients:
+            connection.connection_lost(None)
+        await node.close()
+
+    uvloop.run(run())
+
+
+def test_chunks_of_one_client_to_several_queues_are_answered_in_order(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        (first, _), (second, heard) = clients
+        first.data_received(encoded("ADDJOB", "b", "x", 0))  # so that queue b is known to the turn before queue a
+        second.data_received(encoded("ADDJOB", "a", "1", 0))
+        second.data_received(encoded("ADDJOB", "b", "2", 0))
+        second.data_received(encoded("QLEN", "b") + encoded("ADDJOB", "a", "3", 0) + encoded("QLEN", "a"))
+        replies = await heard.wait_for(5)
+        assert [reply[:1] for reply in replies] == [b"+", b"+", b":", b"+", b":"]
+        assert (replies[2], replies[4]) == (b":2", b":2")
+        queues = [int(reply[1 + 10 + 12 : 1 + 10 + 18], 16) for reply in (replies[0], replies[1], replies[3])]
+        assert queues[0] == queues[2] != queues[1], "an id names its queue, so replies were not swapped"
+
+    _with_clients(tmp_path, 2, scene)
+
+
+def test_fifty_clients_of_one_turn_get_an_id_each(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        for number, (connection, _) in enumerate(clients):
+            connection.data_received(encoded("ADDJOB", "q", f"job {number}", 0))
+        ids = {(await heard.wait_for(1))[0] for _, heard in clients}
+        assert len(ids) == 50
+        connection, heard = clients[0]
+        connection.data_received(encoded("QLEN", "q"))
+        assert (await heard.wait_for(2))[1] == b":50"
+
+    _with_clients(tmp_path, 50, scene)
+
+
+def test_what_is_refused_together_is_answered_one_by_one(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        (first, heard), (second, also_heard) = clients
+        first.data_received(encoded("TOPIC", "CREATE", "q", "max_payload_bytes", 3))
+        await heard.wait_for(1)
+        first.data_received(encoded("ADDJOB", "q", "tiny"[:3], 0))
+        second.data_received(encoded("ADDJOB", "q", "too large", 0) + encoded("ADDJOB", "q", "ok", 0))
+        assert (await heard.wait_for(2))[1].startswith(b"+DI")
+        refused, added = await also_heard.wait_for(2)
+        assert refused.startswith(b"-ERR")
+        assert added.startswith(b"+DI")
+
+    _with_clients(tmp_path, 2, scene)
