@@ -6,12 +6,14 @@ import asyncio
 import ipaddress
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 import uvloop
 from rich.console import Console
@@ -29,6 +31,10 @@ from esker.node.settings import Settings, read_settings
 # The loop gives way to the journal's thread at least this often. Python's default of 5 ms would be added to an fsync
 # of 0.1 ms.
 _SWITCH_INTERVAL_S = 0.0005
+
+_FILES_MAX = 512  # descriptors that are not clients: journal, store, standard streams
+
+_diagnostics = structlog.get_logger("esker.serve")
 
 
 def serve(
@@ -93,7 +99,22 @@ def _check_exposure(settings: Settings) -> None:
         )
 
 
+def _allow_connections(settings: Settings) -> None:
+    """A descriptor per client and some for files; asks the system for as many, up to what it permits."""
+    wanted = settings.clients_max + _FILES_MAX
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    if possible < wanted:
+        settings.clients_max = max(1, possible - _FILES_MAX)
+        _diagnostics.warning(
+            "fewer clients", clients_max=settings.clients_max, why=f"the system permits {hard} open files (ulimit -n)"
+        )
+
+
 async def _run(settings: Settings) -> int:
+    _allow_connections(settings)
     node = Node(settings)
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):

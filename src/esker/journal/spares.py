@@ -43,6 +43,7 @@ class SpareShelf:
         notes: list[str],
     ) -> None:
         self.full = False
+        self.filling = False  # a spare is being written, which keeps the disk busy
         self._disk = disk
         self._directory = directory
         self._segment_bytes = segment_bytes
@@ -167,7 +168,11 @@ class SpareShelf:
 
     def _fill(self, path: Path, size: int) -> None:
         filling = path.with_suffix(FILLING_SUFFIX)
-        fill_with_zeros(self._disk, filling, size)
+        self.filling = True
+        try:
+            fill_with_zeros(self._disk, filling, size)
+        finally:
+            self.filling = False
         self._disk.rename(filling, path)
         self._disk.sync_directory(self._directory)
 

@@ -85,7 +85,9 @@ class Writer:
         A hand-over to the thread and back costs about as much as a sync of a fast disk, and more than it while the
         interpreter is busy. A slow disk is the thread's: it must not hold up the caller.
         """
-        if self._given != self._taken or monotonic() < self._slow_until or not self._turn.acquire(blocking=False):
+        if self._given != self._taken or self._shelf.filling or monotonic() < self._slow_until:
+            return False
+        if not self._turn.acquire(blocking=False):
             return False
         try:
             self._commit([append])

@@ -23,6 +23,7 @@ from esker.engine.machine import Machine
 from esker.engine.queues.job import JobState
 from esker.engine.replies import Leased, Reply
 from esker.errors import SettingsError, ShardStopped
+from esker.journal.disk import Disk
 from esker.journal.file import FileJournal
 from esker.node.checkpointer import Checkpointer
 from esker.node.clock import Clock
@@ -40,9 +41,12 @@ _diagnostics = structlog.get_logger("esker.node")
 
 
 class Node:
-    """Opens the data directory and recovers; the shard serves from then on. Call it on the loop that will run it."""
+    """Opens the data directory and recovers; the shard serves from then on. Call it on the loop that will run it.
 
-    def __init__(self, settings: Settings) -> None:
+    `disk` stands in for the journal's disk; see `esker.testing.faults`.
+    """
+
+    def __init__(self, settings: Settings, disk: Disk | None = None) -> None:
         self.settings = settings
         with contextlib.ExitStack() as opened:
             directory = DataDirectory(Path(settings.data))
@@ -53,6 +57,7 @@ class Node:
                 segment_bytes=settings.segment_size,
                 sync_interval_ms=settings.sync_interval_ms,
                 inline=True,
+                disk=disk,
             )
             opened.callback(self._journal.close)
             self._store = RocksStore(directory.store)

@@ -17,17 +17,28 @@ import uvloop
 
 from esker.fronts.resp.options import RespOptions
 from esker.fronts.resp.server import RespServer
+from esker.journal.disk import Disk
 from esker.node.runtime import Node
 from esker.node.settings import Settings
 
 
 class Broker:
-    """`settings` are the names and texts that `esker serve --set` takes; `data` and ports are chosen here."""
+    """`settings` are the names and texts that `esker serve --set` takes; `data` and ports are chosen here.
 
-    def __init__(self, data: str | None = None, options: RespOptions | None = None, **settings: str) -> None:
+    `disk` is what the journal writes to: give it a `FaultyDisk` to see what your system makes of a bad one.
+    """
+
+    def __init__(
+        self,
+        data: str | None = None,
+        options: RespOptions | None = None,
+        disk: Disk | None = None,
+        **settings: str,
+    ) -> None:
         self._scratch = None if data is not None else tempfile.TemporaryDirectory(prefix="esker-")
         self.data = data if data is not None else f"{self._scratch.name}/data" if self._scratch is not None else ""
         self._options = options
+        self._disk = disk
         self._texts = settings
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -87,7 +98,7 @@ class Broker:
         settings = Settings(data=self.data)
         for name, text in self._texts.items():
             settings.set(name, text)
-        self._node = Node(settings)
+        self._node = Node(settings, self._disk)
         self._loop = asyncio.get_running_loop()
         server = RespServer(self._node, self._options, [settings.password.encode()])
         try:

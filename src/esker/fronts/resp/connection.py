@@ -109,6 +109,8 @@ class Connection(asyncio.Protocol):
         self._ended = True
         if self._waiter is not None:
             self._waiter.cancel()
+        if self.gathered is not None:
+            self.server.gathering.flush()
         if self._queued:
             return True
         self.closing = True
@@ -136,14 +138,18 @@ class Connection(asyncio.Protocol):
         self.seen_at = server.loop.time()
         if self.closing:
             return
-        commands = self._parser.feed(data)
+        parser = self._parser
+        commands = parser.feed(data)
+        if not (self.careful or self._held or self._queued or parser.attention or not commands) and (
+            server.gathering.take(self, commands)
+        ):
+            return
         if self._held:
             self._hold_back(commands, len(data))
-        elif commands or self._parser.attention:
+        elif commands or parser.attention:
             self._queued += 1
             if self.authenticated:
-                if not server.turn:
-                    server.loop.call_soon(server.run_turn)
+                server.schedule_turn()
                 server.turn.append((self, commands))
             else:  # how the rest of its bytes are to be read depends on what this does
                 self.take_turn(commands)
@@ -152,13 +158,8 @@ class Connection(asyncio.Protocol):
     def take_turn(self, commands: list[Arguments]) -> None:
         """Executes a chunk of commands. The server calls it for every client that has sent something, then `send`."""
         self._queued -= 1
-        server = self.server
-        if not (self.careful or self.closing or self._held or self._ended or self._parser.attention) and (
-            server.gathering.take(self, commands)
-        ):
-            return
         if self.gathered is not None:
-            server.gathering.flush()
+            self.server.gathering.flush()
         if self.closing:
             return
         if self._held:  # an earlier chunk of this turn blocks

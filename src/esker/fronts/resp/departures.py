@@ -25,7 +25,6 @@ class Departure:
 
     def _leave(self, error: BaseException | None) -> None:
         server = self._server
-        server.departed(self)
         spent_ns = perf_counter_ns() - self._began_ns
         if 0 < server.latency_ns <= spent_ns:
             server.latency.add("durability", spent_ns // 1_000_000)

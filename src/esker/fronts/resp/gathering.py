@@ -57,13 +57,17 @@ class Gathering:
             self._size = len(chunk)
             if len(chunk) > limits.ENQUEUE_JOBS_MAX:
                 return False
-        self._queues.setdefault(queue, []).append((client, chunk))
+        chunks = self._queues.get(queue)
+        if chunks is None:
+            chunks = self._queues[queue] = []
+            self._server.schedule_turn()
+        chunks.append((client, chunk))
         client.gathered = queue
         client.last_entry = self._entry
         return True
 
     def flush(self) -> None:
-        """Executes what was gathered; the replies are behind what the clients had to hear before."""
+        """Executes what was gathered, and sends the replies behind what the clients had to hear before."""
         queues, self._queues, self._size = self._queues, {}, 0
         for queue, chunks in queues.items():
             began = perf_counter_ns()
@@ -83,12 +87,19 @@ class Gathering:
                 answers = self._server.ids.added(reply.ids, TTL_MS, RETRY_MS)
         except EskerError as error:
             answers = [failed(self._entry, error) for _ in jobs]
+        if not answers:
+            answers = [addjob(client, arguments) for client, chunk in chunks for arguments in chunk]
+        departure = self._server.departure()
         at = 0
         for client, chunk in chunks:
+            count = len(chunk)
             client.gathered = None
-            if answers:
-                client.out += answers[at : at + len(chunk)]
-                at += len(chunk)
+            replies = answers[at : at + count]
+            at += count
+            if departure is None or client.out:
+                client.out += replies
+                client.send()
             else:
-                client.out += [addjob(client, arguments) for arguments in chunk]
+                client.unsettled += 1
+                departure.parcels.append((client, replies))
         return len(jobs)

@@ -50,6 +50,7 @@ class RespServer:
         self.monitors: set[Connection] = set()
         self.gathering = Gathering(self)
         self.turn: list[tuple[Connection, list[Arguments]]] = []  # what arrived and was not executed yet
+        self._turn_due = False
         self._departure: Departure | None = None  # the youngest
         self.slowlog = SlowLog(self.options.slowlog_entries_max)
         self.latency = LatencyMonitor()
@@ -142,39 +143,40 @@ class RespServer:
 
     def run_turn(self) -> None:
         """Executes together what arrived in one turn of the loop."""
+        self._turn_due = False
         turn, self.turn = self.turn, []
         for client, chunk in turn:
             client.take_turn(chunk)
         self.gathering.flush()
-        gate = self.broker.gate
         for client, _ in turn:
-            out = client.out
-            if gate is None or client.closing or not out:
-                client.send()
-                continue
-            departure = self._departure
-            if departure is None or departure.gate is not gate:
-                departure = self._departure = Departure(self, gate)
-            client.out = []
-            client.unsettled += 1
-            departure.parcels.append((client, out))
+            client.send()
+
+    def schedule_turn(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self.loop.call_soon(self.run_turn)
 
     def dispatch(self, client: Connection, replies: list[bytes]) -> None:
         """Writes replies, or keeps them until everything they tell of is durable."""
-        gate = self.broker.gate
-        departure = self._departure
-        if gate is None:
-            if not client.unsettled or departure is None:
-                client.write(b"".join(replies))
-                return
-        elif departure is None or departure.gate is not gate:
-            departure = self._departure = Departure(self, gate)
+        departure = self.departure()
+        if departure is None:
+            client.write(b"".join(replies))
+            return
         client.unsettled += 1
         departure.parcels.append((client, replies))
 
-    def departed(self, departure: Departure) -> None:
-        if self._departure is departure:
-            self._departure = None
+    def departure(self) -> Departure | None:
+        """What replies decided until now leave with; None: nothing, they may leave at once.
+
+        Gates open in order, so when there is none, nothing that anybody waits for is left either.
+        """
+        gate = self.broker.gate
+        if gate is None:
+            return None
+        departure = self._departure
+        if departure is None or departure.gate is not gate:
+            departure = self._departure = Departure(self, gate)
+        return departure
 
     # -- finding commands
 
