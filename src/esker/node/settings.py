@@ -116,7 +116,7 @@ class Settings:
         15, _parse_positive, "s", "how often changed state goes to the store", live=True
     )
     checkpoint_after: int = _setting(
-        128 << 20, parse_bytes, "bytes", "unsaved payload bytes that ask for a checkpoint sooner", live=True
+        64 << 20, parse_bytes, "bytes", "unsaved payload bytes that ask for a checkpoint sooner", live=True
     )
 
     clients_max: int = _setting(10_000, _parse_positive, "clients", "connections of the Redis front", live=True)
