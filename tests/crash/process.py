@@ -23,6 +23,7 @@ class NodeProcess:
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self.said = ""  # what it wrote to standard error until it ended
 
     def start(self) -> NodeProcess:
         ports = self._data.parent / "ports.json"
@@ -58,7 +59,7 @@ class NodeProcess:
         process = self._process
         assert process is not None
         process.send_signal(number)
-        process.communicate(timeout=60)
+        self.said = process.communicate(timeout=60)[1].decode(errors="replace")
         self._process = None
         return process.returncode
 

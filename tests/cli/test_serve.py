@@ -1,0 +1,102 @@
+"""`esker serve` as an operator meets it: a clear start, or one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.process import NodeProcess
+
+
+def _esker(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ESKER_")}
+    return subprocess.run(
+        [sys.executable, "-m", "esker.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**environment, **variables},
+        check=False,
+    )
+
+
+def _refused(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a refused start prints."""
+    assert result.returncode == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("esker: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--set", "memory_limt=1gb"], "memory_limit"),
+        (["--set", "memory_limit=lots"], "memory_limit"),
+        (["--set", "nonsense"], "NAME=VALUE"),
+        (["--host", "0.0.0.0"], "password"),
+        (["--http-port", "4000"], "http_port"),
+        (["--config", "missing.toml"], "missing.toml"),
+    ],
+)
+def test_a_bad_setting_ends_in_one_line_that_names_it(tmp_path: Path, arguments: list[str], named: str) -> None:
+    data = tmp_path / "data"
+    line = _refused(_esker("serve", "--data", str(data), "--resp-port", "0", *arguments))
+    assert named in line
+    assert not data.exists(), "nothing was touched"
+
+
+def test_a_variable_that_is_no_setting_is_refused(tmp_path: Path) -> None:
+    assert "memory_limt" in _refused(_esker("serve", "--data", str(tmp_path / "data"), ESKER_MEMORY_LIMT="1gb"))
+
+
+def test_a_directory_of_something_else_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("dear ann")
+    assert "--data" in _refused(_esker("serve", "--data", str(tmp_path), "--resp-port", "0"))
+    assert (tmp_path / "letters.txt").read_text() == "dear ann"
+
+
+def test_a_directory_of_a_newer_format_is_refused_untouched(tmp_path: Path) -> None:
+    (tmp_path / "format").write_text("99")
+    assert "format 99" in _refused(_esker("serve", "--data", str(tmp_path), "--resp-port", "0"))
+    assert (tmp_path / "format").read_text() == "99"
+
+
+def test_two_nodes_cannot_have_one_data_directory(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodeProcess(data):
+        assert "in use" in _refused(_esker("serve", "--data", str(data), "--resp-port", "0"))
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "one") as node:
+        line = _refused(_esker("serve", "--data", str(tmp_path / "two"), "--resp-port", str(node.port)))
+        assert str(node.port) in line
+
+
+def test_sigterm_ends_in_order_and_nothing_needs_folding_after(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node:
+        with node.client() as client:
+            client.execute_command("ADDJOB", "q", "kept", 0)
+        assert node.stop() == 0
+    with NodeProcess(tmp_path / "data") as node, node.client() as client:
+        assert client.execute_command("QLEN", "q") == 1
+        assert int(client.info("persistence")["recovered_events"]) == 0
+
+
+def test_diagnostics_can_be_json(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data", "--set", "diagnostics=json", "--set", "clients_max=100000000") as node:
+        node.stop()
+        lines = [line for line in node.said.splitlines() if line.startswith("{")]
+        assert any(json.loads(line)["event"] == "fewer clients" for line in lines)
+
+
+def test_the_settings_are_listed() -> None:
+    result = _esker("settings")
+    assert result.returncode == 0
+    assert "memory_limit" in result.stdout
