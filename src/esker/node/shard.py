@@ -68,6 +68,7 @@ class Shard:
         self._waiting = waiting
         self._open = Batch()
         self._flying: list[Batch] = []  # given to the journal, oldest first
+        self._tail_synced = True  # whether the last batch given to the journal asked for a sync
         self._looked = self._lingered = 0  # events seen by, and turns waited for, the commit that is due
         self._due = False  # a commit is scheduled for the end of this turn
         self._wake_at = _FAR
@@ -110,8 +111,11 @@ class Shard:
         return None
 
     def flush(self) -> int:
-        """Gives all recorded events to the journal, synced, and returns the position of the last one."""
-        if self._machine.outbox:
+        """Gives all recorded events to the journal and returns the position of the last one.
+
+        It and all before it will be synced: where the last batch was not, an empty one follows that is.
+        """
+        if self._machine.outbox or not self._tail_synced:
             self._machine.must_sync = True
             self._append()
         return self._journal.last_position
@@ -208,7 +212,7 @@ class Shard:
     def _append(self) -> None:
         machine = self._machine
         batch, events = self._open, machine.outbox
-        batch.sync = machine.must_sync
+        batch.sync = self._tail_synced = machine.must_sync
         machine.outbox = []
         machine.must_sync = False
         self._open = Batch()
