@@ -54,7 +54,8 @@ class Batch:
         self._subscribers.append(done)
 
     def finish(self, error: BaseException | None) -> None:
-        for done in self._subscribers:
+        subscribers, self._subscribers = self._subscribers, []  # those who wait know the batch: no cycle may stay
+        for done in subscribers:
             done(error)
 
 

@@ -32,8 +32,9 @@ class Waiter:
     def _end(self) -> None:
         if self.live:
             self.live = False
-            if self.on_end is not None:
-                self.on_end()
+            on_end, self.on_end = self.on_end, None  # it knows the waiter: no cycle may stay
+            if on_end is not None:
+                on_end()
 
 
 class WaitingRoom:
