@@ -73,6 +73,14 @@ def test_two_nodes_cannot_have_one_data_directory(tmp_path: Path) -> None:
         assert "in use" in _refused(_esker("serve", "--data", str(data), "--resp-port", "0"))
 
 
+def test_a_journal_in_use_is_not_repaired(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodeProcess(data):
+        result = _esker("journal", "repair", str(data / "journal"), "--yes")
+        assert result.returncode == 2
+        assert "in use" in result.stderr
+
+
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "one") as node:
         line = _refused(_esker("serve", "--data", str(tmp_path / "two"), "--resp-port", str(node.port)))

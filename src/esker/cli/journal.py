@@ -12,6 +12,7 @@ from rich.table import Table
 
 from esker.errors import EskerError
 from esker.journal.repair import JournalReport, inspect, repair
+from esker.node.directory import DataDirectory
 
 EXIT_DAMAGED = 1
 EXIT_UNUSABLE = 2
@@ -39,13 +40,14 @@ def repair_journal(
 ) -> None:
     """Keep everything before the first damage and set the rest aside as *.damaged. Stop the broker first."""
     console = Console(soft_wrap=True)
+    _keep_brokers_out(directory)
     report = _inspected(directory)
     _show(console, report)
     if report.sound:
         console.print("Nothing to repair.")
         return
     if not yes:
-        typer.confirm("Give up what is lost? The broker must not be running", abort=True)
+        typer.confirm("Give up what is lost?", abort=True)
     try:
         result = repair(directory)
     except (EskerError, OSError) as error:
@@ -53,6 +55,15 @@ def repair_journal(
     for path in result.set_aside:
         console.print(f"set aside: {escape(str(path))}")
     console.print(f"The journal now ends with position {result.report.kept_upto}.")
+
+
+def _keep_brokers_out(directory: Path) -> None:
+    """Holds the lock of the data directory that the journal belongs to, if any, until this process ends."""
+    if (directory.parent / "lock").exists():
+        try:
+            DataDirectory(directory.resolve().parent)
+        except EskerError as error:
+            _refuse(error)
 
 
 def _inspected(directory: Path) -> JournalReport:

@@ -37,7 +37,7 @@ def recover(machine: Machine, journal: Journal, store: Store) -> Recovered:
     if loaded.position > journal.last_position:
         raise DataDirectoryError(
             f"the store is at position {loaded.position}, the journal ends at {journal.last_position}: the journal's "
-            "newest files are missing; restore them, or remove the store to recover from the journal alone"
+            "newest files are missing; put them back, or restore the whole directory from a backup"
         )
     batches = events = 0
     for _, batch in journal.read(loaded.position):
