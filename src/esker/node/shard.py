@@ -30,7 +30,7 @@ OUTBOX_EVENTS_MAX = 20_000
 
 # Turns of the loop a commit waits for while each brings more events: clients that were answered together ask together,
 # and one sync for all of them costs what one for half of them does.
-LINGER_TURNS = 4
+LINGER_TURNS = 8
 
 _TICK = commands.Tick()
 _FAR = 1 << 62
