@@ -21,7 +21,6 @@ from esker.errors import SettingsError
 
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
 _SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
-_TRUE, _FALSE = {"yes", "true", "on", "1"}, {"no", "false", "off", "0"}
 
 
 def parse_bytes(text: str) -> int:
@@ -30,13 +29,6 @@ def parse_bytes(text: str) -> int:
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError("expected a size such as 512mb or 2gb")
     return int(match[1]) * _UNITS[match[2].lower()]
-
-
-def _parse_bool(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in _TRUE | _FALSE:
-        raise ValueError("expected yes or no")
-    return word in _TRUE
 
 
 def _parse_port(text: str) -> int:

@@ -49,6 +49,10 @@ class Batch:
         self._subscribers: list[Callable[[BaseException | None], None]] = []
         self.sync = False
 
+    @property
+    def awaited(self) -> bool:
+        return len(self._subscribers) > 0
+
     def subscribe(self, done: Callable[[BaseException | None], None]) -> None:
         """`done` is called once, on the loop: with None when the batch is as durable as its events need."""
         self._subscribers.append(done)
@@ -102,12 +106,16 @@ class Shard:
 
     @property
     def gate(self) -> Batch | None:
-        """None when everything decided so far is durable enough to talk about."""
+        """None when everything decided so far is durable enough to talk about.
+
+        A batch that somebody waits for is a gate for all who come later, whatever its class: gates open in order, so
+        that replies leave in order.
+        """
         machine = self._machine
-        if machine.must_sync or len(machine.outbox) > OUTBOX_EVENTS_MAX:
+        if machine.must_sync or len(machine.outbox) > OUTBOX_EVENTS_MAX or self._open.awaited:
             return self._open
         for batch in reversed(self._flying):
-            if batch.sync:
+            if batch.sync or batch.awaited:
                 return batch
         return None
 

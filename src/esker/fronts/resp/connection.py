@@ -386,5 +386,6 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def close_when_flushed(self) -> None:
-        if not (self.unsettled or self.out or self._queued) and self.transport is not None:
+        waiting = self.unsettled or self.out or self._queued or self.gathered is not None
+        if not waiting and self.transport is not None:
             self.transport.close()
