@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from esker.engine.machine import Machine
 from esker.errors import DataDirectoryError, InvariantBroken
 from esker.store import keys
-from esker.store.checkpoint import cold_payload, load
+from esker.store.checkpoint import load
 from esker.store.interface import Store
+from esker.store.jobs import cold_payload
 from esker.store.memory import MemoryStore
 from esker.store.rocksdb import RocksStore
 

@@ -31,5 +31,5 @@ def test_the_tags_of_events_are_for_ever() -> None:
     assert tags == {
         1: "TopicCreated", 2: "TopicConfigured", 3: "TopicDeleted", 4: "TopicPaused", 5: "SeqReserved", 6: "Purged",
         10: "Enqueued", 11: "JobLeased", 12: "JobAcked", 13: "JobReturned", 14: "LeaseExtended", 15: "JobWithdrawn",
-        16: "JobReprioritised", 17: "JobRemoved", 18: "JobReplayed",
+        16: "JobReprioritised", 17: "JobRemoved", 18: "JobReplayed", 19: "JobsEnqueued",
     }  # fmt: skip

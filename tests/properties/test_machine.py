@@ -28,6 +28,7 @@ from esker.engine.commands import (
     DeleteTopic,
     Details,
     Enqueue,
+    EnqueueAlike,
     Extend,
     Lease,
     Length,
@@ -51,7 +52,7 @@ from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.queues.job import JobState
 from esker.engine.replies import Added, Count, Done, Extended, Jobs, Leased, Paused, Reply, StillWorking, TopicView
 from esker.errors import Code, Refusal
-from esker.store import checkpoint
+from esker.store import checkpoint, jobs
 from tests.engine.audit import audit
 from tests.engine.dump import dump_job
 from tests.engine.rig import START_MS, expect
@@ -122,8 +123,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.patches.setattr(limits, "TIMERS_PER_TURN", 3)
         self.patches.setattr(limits, "SEQ_RESERVE", 5)
         self.patches.setattr(ready, "_SLACK", 2)
-        self.patches.setattr(checkpoint, "WRITE_KEYS", 4)
-        self.patches.setattr(checkpoint, "_LOOK", 3)
+        for module in (checkpoint, jobs):
+            self.patches.setattr(module, "WRITE_KEYS", 4)
+        self.patches.setattr(jobs, "_LOOK", 3)
 
     def teardown(self) -> None:
         self.world.close()
@@ -181,9 +183,18 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(at=places, jobs=st.lists(new_jobs, max_size=4))
     def enqueue(self, at: int, jobs: list[NewJob]) -> None:
-        name = self.queue(at)
+        self.added(self.queue(at), jobs, Enqueue(self.queue(at), jobs))
+
+    @rule(
+        at=places, payloads=st.lists(st.binary(max_size=8), min_size=1, max_size=4), retry_ms=st.sampled_from([0, 500])
+    )
+    def enqueue_alike(self, at: int, payloads: list[bytes], retry_ms: int) -> None:
+        jobs = [NewJob(payload, 0, retry_ms, 60_000) for payload in payloads]
+        self.added(self.queue(at), jobs, EnqueueAlike(self.queue(at), payloads, retry_ms, 60_000))
+
+    def added(self, name: bytes, jobs: list[NewJob], command: Command) -> None:
         topic = self.model.topics.get(name)
-        reply = self.do(Enqueue(name, jobs))
+        reply = self.do(command)
         if topic is not None and topic.pause & Pause.IN:
             assert expect(Refusal, reply).code == Code.PAUSED
             return

@@ -16,10 +16,12 @@ from esker.engine.machine import Machine
 from esker.engine.replies import Reply
 from esker.journal.memory import MemoryJournal
 from esker.node.recovery import recover
-from esker.store.checkpoint import Checkpoint, Slice, cold_payload
+from esker.store.checkpoint import Checkpoint
 from esker.store.interface import Puts, Ranges, Store
+from esker.store.jobs import cold_payload
 from esker.store.memory import MemoryStore
 from esker.store.rocksdb import RocksStore
+from esker.store.slices import Slice
 
 
 class PrefixStore(MemoryStore):

@@ -174,10 +174,22 @@ class JobReplayed(_Event, frozen=True, tag=18):
     details: Details | None
 
 
+class JobsEnqueued(_Event, frozen=True, tag=19):
+    """Jobs of priority 0 without details, that differ in their payloads only; `seq` is the first one's."""
+
+    topic: int
+    partition: int
+    seq: int
+    ts: int
+    retry_ms: int
+    expires_ms: int
+    payloads: list[bytes]
+
+
 Event = (
     TopicCreated | TopicConfigured | TopicDeleted | TopicPaused | SeqReserved | Purged
     | Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn
-    | JobReprioritised | JobRemoved | JobReplayed
+    | JobReprioritised | JobRemoved | JobReplayed | JobsEnqueued
 )  # fmt: skip
 JobEvent = (
     Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn

@@ -77,7 +77,9 @@ class Machine:
 
     # -- recording
 
-    def record(self, partition: QueuePartition, event: events.JobEvent, sync: bool = True) -> None:
+    def record(
+        self, partition: QueuePartition, event: events.JobEvent | events.JobsEnqueued, sync: bool = True
+    ) -> None:
         """Makes an event of a job happen. `sync`: its outcome was promised to someone."""
         EVOLVE[type(event)](partition, event)
         self.touched.add(partition)
@@ -234,6 +236,7 @@ FOLD: dict[type, Callable[..., None]] = {
 
 HANDLERS: dict[type, Callable[..., Reply]] = {
     commands.Enqueue: produce.enqueue,
+    commands.EnqueueAlike: produce.enqueue_alike,
     commands.Lease: consume.lease,
     commands.Ack: consume.ack,
     commands.Nack: consume.nack,

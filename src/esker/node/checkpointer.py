@@ -10,8 +10,9 @@ from esker.journal.interface import Journal
 from esker.node.loopwatch import LoopWatch
 from esker.node.settings import Settings
 from esker.node.shard import Shard
-from esker.store.checkpoint import Checkpoint, Slice
+from esker.store.checkpoint import Checkpoint
 from esker.store.interface import Store
+from esker.store.slices import Slice
 
 _POLL_S = 0.25
 _PATIENCE = 3  # a checkpoint uses a quarter of the loop's time at most, while it keeps up

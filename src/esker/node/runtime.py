@@ -34,7 +34,7 @@ from esker.node.recovery import Recovered, recover
 from esker.node.settings import Settings, is_live
 from esker.node.shard import Batch, Shard
 from esker.node.waiting import Waiter, WaitingRoom
-from esker.store.checkpoint import cold_payload
+from esker.store.jobs import cold_payload
 from esker.store.rocksdb import RocksStore
 
 _diagnostics = structlog.get_logger("esker.node")

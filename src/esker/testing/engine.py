@@ -23,7 +23,8 @@ from esker.engine.replies import Reply
 from esker.errors import InvariantBroken
 from esker.journal.memory import MemoryJournal
 from esker.node.recovery import recover
-from esker.store.checkpoint import Checkpoint, cold_payload
+from esker.store.checkpoint import Checkpoint
+from esker.store.jobs import cold_payload
 from esker.store.memory import MemoryStore
 
 START_MS = 1_700_000_000_000

@@ -148,14 +148,39 @@ class QueuePartition:
         self._expire_together(expires_ms, expiring)
         self.counts[_READY] += len(keys)
         self.ready.push_all(keys, self.counts[_READY])
-        last = batch[-1]
-        self.next_seq = max(self.next_seq, last.seq + 1)
-        self.active_ms = last.ts
-        self.counters.jobs_in += len(batch)
+        self._came(len(batch), size, batch[-1].seq, batch[-1].ts)
+
+    def enqueued_alike(self, event: events.JobsEnqueued) -> None:
+        """What `enqueued_all` does, for jobs that share all but their payloads."""
+        payloads = event.payloads
+        first, ts, retry_ms, expires_ms = event.seq, event.ts, event.retry_ms, event.expires_ms
+        seqs = range(first, first + len(payloads))
+        if first < self.next_seq:  # folded onto a checkpoint that may know them already
+            for seq in seqs:
+                self._remove(seq)
+        self.jobs.update(
+            zip(
+                seqs,
+                [
+                    Job(seq, ts, 0, retry_ms, expires_ms, _READY, 0, 0, 0, 0, 0, len(payload), None, payload)
+                    for seq, payload in enumerate(payloads, first)
+                ],
+                strict=True,
+            )
+        )
+        self._expire_together(expires_ms, seqs)
+        self.counts[_READY] += len(payloads)
+        self.ready.push_all(seqs, self.counts[_READY])  # the key of priority 0 is the seq
+        self._came(len(payloads), sum(map(len, payloads)), seqs[-1], ts)
+
+    def _came(self, count: int, size: int, last_seq: int, ts: int) -> None:
+        self.next_seq = max(self.next_seq, last_seq + 1)
+        self.active_ms = ts
+        self.counters.jobs_in += count
         self.bytes += size
         self.hot_bytes += size
         totals = self.totals
-        totals.jobs += len(batch)
+        totals.jobs += count
         totals.hot_bytes += size
         totals.unsaved_bytes += size
 
@@ -170,7 +195,7 @@ class QueuePartition:
             for key in dedup_keys(details):
                 self.dedup.remember(key, event.ts, event.seq)
 
-    def _expire_together(self, expires_ms: int, seqs: list[int]) -> None:
+    def _expire_together(self, expires_ms: int, seqs: Sequence[int]) -> None:
         if expires_ms and seqs:
             self._wake(self.expiry.add_all(expires_ms, seqs))
 
@@ -404,6 +429,7 @@ class QueuePartition:
 
 EVOLVE: dict[type, Callable[..., object]] = {
     events.Enqueued: QueuePartition.enqueued,
+    events.JobsEnqueued: QueuePartition.enqueued_alike,
     events.JobReplayed: QueuePartition.replayed,
     events.JobLeased: QueuePartition.leased,
     events.JobAcked: QueuePartition.acked,

@@ -45,6 +45,37 @@ def enqueue(machine: Machine, command: commands.Enqueue, now: int) -> Reply:
     return _add_plain(machine, topic, jobs, now) if plain else _add_each(machine, topic, jobs, now)
 
 
+def enqueue_alike(machine: Machine, command: commands.EnqueueAlike, now: int) -> Reply:
+    """The common case of `enqueue`, at a fraction of its cost; whatever is not common goes there."""
+    topic = machine.names.get(command.topic)
+    payloads = command.payloads
+    if (
+        topic is None
+        or topic.pause
+        or not topic.is_queue
+        or len(topic.partitions) != 1
+        or not 0 < len(payloads) <= limits.ENQUEUE_JOBS_MAX
+        or max(map(len, payloads)) > topic.config.max_payload_bytes
+        or not 0 <= command.retry_ms <= limits.DELAY_MS_MAX
+        or not 0 <= command.ttl_ms <= limits.TTL_MS_MAX
+    ):
+        jobs = [commands.NewJob(payload, 0, command.retry_ms, command.ttl_ms) for payload in payloads]
+        return enqueue(machine, commands.Enqueue(command.topic, jobs), now)
+    problem = _room_problem(machine, now)
+    if problem is not None:
+        return problem
+    partition = topic.partitions[0]
+    if not topic.synced:
+        machine.reserve(partition, len(payloads))
+    first = partition.next_seq
+    expires_ms = machine.expires_ms(now, command.ttl_ms)
+    event = events.JobsEnqueued(topic.number, 0, first, now, command.retry_ms, expires_ms, list(payloads))
+    machine.record(partition, event)
+    machine.woken.add(topic.name)
+    first_id = message_id(now, topic.number, 0, first)
+    return Added(range(first_id, first_id + len(payloads)))
+
+
 def _topic_problem(
     machine: Machine, command: commands.Enqueue, topic: Topic | None, config: TopicConfig
 ) -> Refusal | None:

@@ -135,14 +135,15 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server = self.server
         server.bytes_in += len(data)
-        self.seen_at = server.loop.time()
         if self.closing:
             return
         parser = self._parser
+        quick = not (self.careful or self._held or self._queued or parser.torn or parser.attention)
+        if quick and server.gathering.take_unparsed(self, data):
+            return
+        self.seen_at = server.loop.time()
         commands = parser.feed(data)
-        if not (self.careful or self._held or self._queued or parser.attention or not commands) and (
-            server.gathering.take(self, commands)
-        ):
+        if quick and commands and not parser.attention and server.gathering.take(self, commands, data):
             return
         if self._held:
             self._hold_back(commands, len(data))
@@ -345,6 +346,18 @@ class Connection(asyncio.Protocol):
             self.server.dispatch(self, out)
         if self.closing:
             self.close_when_flushed()
+
+    def settle(self, data: bytes) -> None:
+        """The replies of a turn, once they are durable."""
+        self.unsettled -= 1
+        transport = self.transport
+        if transport is not None and self._congestion is None and not self.closing:  # as `write`, without a call
+            self.server.bytes_out += len(data)
+            transport.write(data)
+        else:
+            self.write(data)
+            if self.closing:
+                self.close_when_flushed()
 
     def write(self, data: bytes) -> None:
         transport = self.transport

@@ -32,7 +32,4 @@ class Departure:
             server.write_failed = True
             self.parcels = [(client, [undurable(error)] * len(replies)) for client, replies in self.parcels]
         for client, replies in self.parcels:
-            client.unsettled -= 1
-            client.write(replies[0] if len(replies) == 1 else b"".join(replies))
-            if client.closing:
-                client.close_when_flushed()
+            client.settle(replies[0] if len(replies) == 1 else b"".join(replies))

@@ -1,8 +1,9 @@
 """Adding jobs of many clients in one step.
 
 Most commands of a busy broker are plain ADDJOBs, from many connections at once and often to the same queue. Each alone
-costs the engine a few microseconds, most of it once per command and not per job. So chunks of nothing but plain ADDJOBs
-to one queue are gathered during a turn of the loop, and executed together at its end.
+costs the parser and the engine a few microseconds, most of it once per command and not per job. So chunks of nothing
+but plain ADDJOBs to one queue are gathered during a turn of the loop, and executed together at its end; `shapes` saves
+most of the parsing.
 
 Nobody can tell: no reply of this turn has left yet, so between connections there is no order to keep. Within one
 connection there is: before it runs anything else, what was gathered from it is executed (`flush`). When jobs are
@@ -12,88 +13,120 @@ refused together, each is answered for itself.
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from esker.engine import limits
-from esker.engine.commands import Enqueue, NewJob
+from esker.engine.commands import EnqueueAlike
 from esker.engine.replies import Added
 from esker.errors import EskerError
 from esker.fronts.resp.commands.addjob import RETRY_MS, TTL_MS, addjob
 from esker.fronts.resp.errors import failed
+from esker.fronts.resp.shapes import Shapes
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
     from esker.fronts.resp.parser import Arguments
     from esker.fronts.resp.server import RespServer
 
-_NAME = b"ADDJOB"
+_NAME: Final = b"ADDJOB"
+_TIMEOUT: Final = b"0"
+
+
+class _Gathered:
+    """The jobs for one queue, in the order they came, and how many of them are whose."""
+
+    __slots__ = ("clients", "counts", "payloads")
+
+    def __init__(self) -> None:
+        self.clients: list[Connection] = []
+        self.counts: list[int] = []
+        self.payloads: list[bytes] = []
 
 
 class Gathering:
-    """The chunks of plain ADDJOBs of this turn, by queue."""
+    """The plain ADDJOBs of this turn, by queue."""
 
-    __slots__ = ("_entry", "_queues", "_server", "_size")
+    __slots__ = ("_entry", "_queues", "_server", "_shapes", "_size")
 
     def __init__(self, server: RespServer) -> None:
         self._server = server
         self._entry = server.entries[_NAME]
-        self._queues: dict[bytes, list[tuple[Connection, list[Arguments]]]] = {}
+        self._queues: dict[bytes, _Gathered] = {}
         self._size = 0
+        self._shapes = Shapes()
 
-    def take(self, client: Connection, chunk: list[Arguments]) -> bool:
-        """True: `flush` will execute and answer it. False: it holds something else; run it command by command."""
-        first = chunk[0]
-        if first[0] != _NAME or len(first) != 4 or self._server.leaving:
-            return False
-        queue = first[1]
-        if client.gathered is not None and client.gathered != queue:
-            return False  # queues are flushed one after the other, and a client's replies keep its order
+    def take_unparsed(self, client: Connection, data: bytes) -> bool:
+        """True: `data` is whole commands of a known shape, and `flush` will execute and answer them."""
+        found = self._shapes.split(data)
+        return found is not None and self._gather(client, *found)
+
+    def take(self, client: Connection, chunk: list[Arguments], data: bytes) -> bool:
+        """True: `flush` will execute and answer it. False: it holds something else; run it command by command.
+
+        `data` is what the chunk was parsed from.
+        """
+        queue = chunk[0][1] if len(chunk[0]) == 4 else b""
         for arguments in chunk:
-            if len(arguments) != 4 or arguments[1] != queue or arguments[3] != b"0" or arguments[0] != _NAME:
+            if len(arguments) != 4 or arguments[1] != queue or arguments[3] != _TIMEOUT or arguments[0] != _NAME:
                 return False
-        self._size += len(chunk)
+        payloads = [arguments[2] for arguments in chunk]
+        self._shapes.learn(queue, payloads, data)
+        return self._gather(client, queue, payloads)
+
+    def _gather(self, client: Connection, queue: bytes, payloads: list[bytes]) -> bool:
+        if self._server.leaving or (client.gathered is not None and client.gathered != queue):
+            return False  # queues are flushed one after the other, and a client's replies keep its order
+        self._size += len(payloads)
         if self._size > limits.ENQUEUE_JOBS_MAX:
             self.flush()
-            self._size = len(chunk)
-            if len(chunk) > limits.ENQUEUE_JOBS_MAX:
+            self._size = len(payloads)
+            if len(payloads) > limits.ENQUEUE_JOBS_MAX:
                 return False
-        chunks = self._queues.get(queue)
-        if chunks is None:
-            chunks = self._queues[queue] = []
+        gathered = self._queues.get(queue)
+        if gathered is None:
+            gathered = self._queues[queue] = _Gathered()
             self._server.schedule_turn()
-        chunks.append((client, chunk))
+        gathered.clients.append(client)
+        gathered.counts.append(len(payloads))
+        gathered.payloads += payloads
         client.gathered = queue
-        client.last_entry = self._entry
         return True
 
     def flush(self) -> None:
         """Executes what was gathered, and sends the replies behind what the clients had to hear before."""
         queues, self._queues, self._size = self._queues, {}, 0
-        for queue, chunks in queues.items():
+        for queue, gathered in queues.items():
             began = perf_counter_ns()
-            count = self._add(queue, chunks)
+            self._answer(gathered, self._add(queue, gathered))
             spent = perf_counter_ns() - began
+            count = len(gathered.payloads)
             self._entry.calls += count
             self._entry.ns += spent
             if spent >= self._server.slow_ns * count:
-                self._server.took_long(chunks[0][0], chunks[0][1][0], spent)
+                self._server.took_long(gathered.clients[0], [_NAME, queue, gathered.payloads[0], _TIMEOUT], spent)
 
-    def _add(self, queue: bytes, chunks: list[tuple[Connection, list[Arguments]]]) -> int:
-        jobs = [NewJob(arguments[2], 0, RETRY_MS, TTL_MS) for _, chunk in chunks for arguments in chunk]
-        answers: list[bytes] = []
+    def _add(self, queue: bytes, gathered: _Gathered) -> list[bytes]:
+        """The replies, one for each job."""
+        payloads = gathered.payloads
         try:
-            reply = self._server.broker.handle(Enqueue(queue, jobs))
-            if type(reply) is Added:
-                answers = self._server.ids.added(reply.ids, TTL_MS, RETRY_MS)
+            reply = self._server.broker.handle(EnqueueAlike(queue, payloads, RETRY_MS, TTL_MS))
         except EskerError as error:
-            answers = [failed(self._entry, error) for _ in jobs]
-        if not answers:
-            answers = [addjob(client, arguments) for client, chunk in chunks for arguments in chunk]
+            return [failed(self._entry, error) for _ in payloads]
+        if type(reply) is Added:
+            return self._server.ids.added(reply.ids, TTL_MS, RETRY_MS)
+        owners = [client for client, count in zip(gathered.clients, gathered.counts, strict=True) for _ in range(count)]
+        return [
+            addjob(client, [_NAME, queue, payload, _TIMEOUT]) for client, payload in zip(owners, payloads, strict=True)
+        ]
+
+    def _answer(self, gathered: _Gathered, answers: list[bytes]) -> None:
         departure = self._server.departure()
+        entry, seen_at = self._entry, self._server.loop.time()
         at = 0
-        for client, chunk in chunks:
-            count = len(chunk)
+        for client, count in zip(gathered.clients, gathered.counts, strict=True):
             client.gathered = None
+            client.last_entry = entry
+            client.seen_at = seen_at
             replies = answers[at : at + count]
             at += count
             if departure is None or client.out:
@@ -102,4 +135,3 @@ class Gathering:
             else:
                 client.unsettled += 1
                 departure.parcels.append((client, replies))
-        return len(jobs)

@@ -56,14 +56,14 @@ class Parser:
     since that command may be the password; while `more` is true, `feed(b"")` gives the next.
     """
 
-    __slots__ = ("_feed", "_gets", "_has_data", "_patient", "_rest", "_torn", "attention", "error", "trusted")
+    __slots__ = ("_feed", "_gets", "_has_data", "_patient", "_rest", "attention", "error", "torn", "trusted")
 
     def __init__(self, trusted: bool = True) -> None:
         self.error: ProtocolError | None = None
         self.trusted = trusted
         self.attention = False  # `more` or `error`, in one cheap look
         self._patient = PatientParser()
-        self._torn = False  # the patient parser is in the middle of a command
+        self.torn = False  # the patient parser is in the middle of a command
         self._rest = b""
         self._renew_reader()
 
@@ -78,7 +78,7 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Arguments]:
         commands: list[Arguments] = []
-        if self.attention or self._torn or not self.trusted:
+        if self.attention or self.torn or not self.trusted:
             data = self._finish(data, commands)
         if data and data[0] == _STAR and data.find(b"\r", 1, 6) > 0 and not _is_odd(data):
             data = self._feed_reader(data, commands)
@@ -98,7 +98,7 @@ class Parser:
             self.attention |= len(self._rest) > 0
             return b""
         self.attention = False
-        return self._feed_patient(data, commands, one=True) if self._torn else data
+        return self._feed_patient(data, commands, one=True) if self.torn else data
 
     def _feed_patient(self, data: bytes, commands: list[Arguments], one: bool = False) -> bytes:
         patient = self._patient
@@ -109,7 +109,7 @@ class Parser:
             self.error = broken
             self.attention = True
             return b""
-        self._torn = patient.unfinished
+        self.torn = patient.unfinished
         return data
 
     def _feed_reader(self, data: bytes, commands: list[Arguments]) -> bytes:

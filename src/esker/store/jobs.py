@@ -1,0 +1,135 @@
+"""The jobs of a queue's partition in the store: what a checkpoint writes of them, and how they are loaded again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from esker.engine.dedup import Remembered
+from esker.engine.queues.job import Job, decode_job, encode_job
+from esker.engine.queues.partition import QueuePartition
+from esker.errors import InvariantBroken
+from esker.store import keys
+from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
+from esker.store.slices import NOTHING, Range, Slice, batched
+
+_LOOK = 4096
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_partition = msgspec.msgpack.Decoder(keys.PartitionHeader).decode
+_decode_key = msgspec.msgpack.Decoder(keys.StoredKey).decode
+
+
+class JobShare:
+    """What one partition had to save when the checkpoint began."""
+
+    def __init__(self, partition: QueuePartition) -> None:
+        """Takes the changes off the partition."""
+        header = keys.PartitionHeader(partition.next_seq, partition.ceiling, partition.active_ms, partition.counters)
+        dedup = partition.dedup
+        journaled = partition.topic.journaled
+        self._partition = partition
+        self._place = partition.topic.number, partition.index
+        self._header = _encode(header)
+        self._dirty = partition.dirty if journaled else set()
+        # Jobs that the store has never seen, if they still are.
+        self._fresh = range(partition.stored_below, partition.next_seq if journaled else partition.stored_below)
+        self._restored = partition.restored
+        self._purged_below = partition.purged_below
+        self._added = dedup.added if journaled else set()  # what a restart forgets must not be a duplicate after it
+        self._dropped = dedup.dropped
+        partition.dirty = set()
+        partition.restored = set()
+        partition.stored_below = partition.next_seq
+        partition.purged_below = 0
+        dedup.added, dedup.dropped = set(), set()
+
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        return keys.partition_key(*self._place), self._header
+
+    def ranges(self) -> list[Range]:
+        return keys.jobs_below(*self._place, self._purged_below) if self._purged_below else []
+
+    def slices(self) -> Iterator[Slice]:
+        yield from self._job_slices()
+        yield from self._dedup_slices()
+
+    def _job_slices(self) -> Iterator[Slice]:
+        jobs = self._partition.jobs
+        for seqs in batched(self._dirty, WRITE_KEYS // 2):
+            gone = [seq for seq in seqs if seq not in jobs]
+            deletes = [key(*self._place, seq) for seq in gone for key in (keys.job_key, keys.body_key)]
+            yield Slice([], deletes, [], [])
+            yield from self._put_slices([job for seq in seqs if (job := jobs.get(seq)) is not None])
+        # Many of the fresh ones may have come and gone: a look at some thousands takes well under a millisecond.
+        for start in range(self._fresh.start, self._fresh.stop, _LOOK):
+            some = range(start, min(start + _LOOK, self._fresh.stop))
+            yield from self._put_slices([job for seq in some if (job := jobs.get(seq)) is not None])
+            yield NOTHING
+
+    def _put_slices(self, jobs: list[Job]) -> Iterator[Slice]:
+        """Bounded in keys and in bytes."""
+        partition, fresh_from, restored = self._partition, self._fresh.start, self._restored
+        number, index = self._place
+        alive = partition.jobs
+        piece = Slice([], [], [], [])
+        size = 0
+        for job in jobs:
+            seq, payload = job.seq, job.payload
+            if alive.get(seq) is not job:
+                continue  # gone since the last slice; if it was ever stored, the next checkpoint removes it
+            piece.puts.append((keys.job_key(number, index, seq), encode_job(job)))
+            if payload is not None and (seq >= fresh_from or seq in restored):
+                piece.puts.append((keys.body_key(number, index, seq), payload))
+                piece.saved.append((partition, job))
+                size += job.size
+            if len(piece.puts) >= WRITE_KEYS or size >= WRITE_BYTES:
+                yield piece
+                piece = Slice([], [], [], [])
+                size = 0
+        yield piece
+
+    def _dedup_slices(self) -> Iterator[Slice]:
+        entries = self._partition.dedup.entries
+        for batch in batched(self._dropped, WRITE_KEYS):
+            yield Slice([], [keys.dedup_key(*self._place, key) for key in batch if key not in entries], [], [])
+        for batch in batched(self._added, WRITE_KEYS):
+            puts = [
+                (keys.dedup_key(*self._place, key), _encode(keys.StoredKey(*entries[key])))
+                for key in batch
+                if key in entries
+            ]
+            yield Slice(puts, [], [], [])
+
+
+def load_jobs(store: Store, partition: QueuePartition) -> list[int]:
+    """Returns the seqs of jobs that the header does not know: not loaded, since their events are yet to be folded."""
+    number, index = partition.topic.number, partition.index
+    stored = store.get(keys.partition_key(number, index))
+    if stored is not None:
+        header = _decode_partition(stored)
+        partition.next_seq = header.next_seq
+        partition.ceiling = header.ceiling
+        partition.active_ms = header.active_ms
+        partition.counters = header.counters
+    ahead: list[int] = []
+    if partition.topic.journaled:
+        jobs = [decode_job(value) for _, value in store.scan(*keys.partition_range(b"j", number, index))]
+        while jobs and jobs[-1].seq >= partition.next_seq:
+            ahead.append(jobs.pop().seq)
+        partition.load(jobs)
+    start, end = keys.partition_range(b"d", number, index)
+    found = [(key[len(start) :], _decode_key(value)) for key, value in store.scan(start, end)]
+    found.sort(key=lambda entry: entry[1].created_ms)
+    partition.dedup.entries = {key: Remembered(entry.created_ms, entry.seq) for key, entry in found}
+    partition.stored_below = partition.next_seq
+    return ahead
+
+
+def cold_payload(store: Store, number: int, index: int, seq: int) -> bytes:
+    body = store.get(keys.body_key(number, index, seq))
+    if body is None:
+        raise InvariantBroken(f"the payload of job {number}/{index}/{seq} is not in the store")
+    return body
