@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import backlog, enqueue, life, machine, restart, stall
+from bench import backlog, claims, enqueue, fanout, life, machine, records, replay, restart, stall, tail, watchers
 from bench.load import LoadFailed
 from bench.peers import Bench, PeerFailed, all_stopped_on_signal
 from bench.report import Report, Row, save, show
@@ -25,8 +25,21 @@ MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "backlog": backlog.measure,
     "restart": restart.measure,
     "stall": stall.measure,
+    "single": records.single,
+    "batches": records.batches,
+    "diff": records.diff,
+    "watchers": watchers.measure,
+    "claims": claims.measure,
+    "fanout": fanout.measure,
+    "replay": replay.measure,
+    "tail": tail.measure,
 }
-NEED_OWN_NODE = {"backlog": "compares several nodes", "restart": "stops the node"}
+OVER_HTTP = ("single", "batches", "diff", "watchers", "claims", "fanout", "replay", "tail")
+NEED_OWN_NODE = {
+    "backlog": "compares several nodes",
+    "restart": "stops the node",
+    **dict.fromkeys(OVER_HTTP, "uses the HTTP front"),
+}
 
 
 def main() -> int:

@@ -25,3 +25,12 @@ DEPTH = Bar(0.8, "x")  # the rate with a deep backlog against that with a shallo
 JOB_BYTES = Bar(350, " B", ceiling=True)  # resident memory of a waiting job beyond its payload
 RESTART = Bar(10, " s", ceiling=True)  # from exec to a node that sees every job
 STALL = Bar(10, " ms", ceiling=True)  # 99th percentile of what the event loop keeps a caller waiting
+
+# Of the HTTP front. Batched writes by class, against the better of Redis Streams and JetStream.
+WRITES = {"fsync": Bar(1.0, "x"), "disk": Bar(0.5, "x")}
+DIFF = {1000: Bar(0.5, "x")}  # by records a page, against XRANGE
+CLAIMS = Bar(2.0, "x")  # claim and ack of 8 with fsync, against XREADGROUP + XACK with appendfsync always
+DELIVERY = {100: Bar(2.0, "x", ceiling=True)}  # by watchers: median delay against that of JetStream push consumers
+FANOUT_WRITES = Bar(1, " writes", ceiling=True)  # of the journal for one append to a topic with 1000 routers
+REPLAY = Bar(3.0, "x", ceiling=True)  # from exec to serving, against RocksDB alone iterating as many records
+TAIL = Bar(0.8, "x")  # reading the end of a long topic against that of a short one; "as fast as", less the noise

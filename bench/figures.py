@@ -59,6 +59,16 @@ def alternated(rounds: int, one: Callable[[], Run], two: Callable[[], Run]) -> t
     return ones, twos
 
 
+def in_turns(rounds: int, runs: Sequence[Callable[[], Run]]) -> list[list[Run]]:
+    """As `alternated`, for any number: every round begins with the next one."""
+    found: list[list[Run]] = [[] for _ in runs]
+    for turn in range(rounds):
+        for step in range(len(runs)):
+            place = (turn + step) % len(runs)
+            found[place].append(runs[place]())
+    return found
+
+
 def median_rate(runs: Sequence[Run]) -> float:
     return median(run.rate for run in runs)
 

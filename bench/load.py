@@ -18,15 +18,18 @@ from pathlib import Path
 
 import msgspec
 
+from bench import http, jetstream, streams
 from bench.figures import Run, latency_of
-from bench.talk import TALKS, Talk
+from bench.talk import TALKS as QUEUE_TALKS
+from bench.talk import Part, Talk
 
 GRACE_SECONDS = 30  # beyond the load's own limit: connecting, and answers still on their way
-RECEIVE_BYTES = 65536
+RECEIVE_BYTES = 1 << 20  # a page of a thousand records in as few pieces as the kernel has them
+TALKS = {**QUEUE_TALKS, **http.TALKS, **streams.TALKS, **jetstream.TALKS}
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. `units` are counted over all connections."""
+    """What to run. `units` are counted over all connections; what a run counts is records or jobs, `batch` a unit."""
 
     talk: str
     port: int
@@ -35,6 +38,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     units: int
     seconds: float
     seed: int = 1
+    batch: int = 1
+    depth: int = 0
 
 
 class LoadFailed(Exception):
@@ -53,6 +58,8 @@ def finish(process: subprocess.Popen[bytes], plan: Plan) -> Run:
     """Waits for the figures, and never leaves the process behind."""
     try:
         out, complaint = process.communicate(timeout=plan.seconds + GRACE_SECONDS)
+    except subprocess.TimeoutExpired as late:
+        raise LoadFailed(f"{plan.talk} with {plan.connections} connections did not end") from late
     finally:
         process.kill()
         process.wait()
@@ -74,7 +81,7 @@ def drive(plan: Plan) -> Run:
     for number in range(plan.connections):
         connection = socket.create_connection(("127.0.0.1", plan.port), timeout=GRACE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        talks[connection.fileno()] = make(plan.queue.encode(), plan.seed * 1000 + number)
+        talks[connection.fileno()] = make(Part(plan.queue.encode(), plan.seed * 1000 + number, plan.batch, plan.depth))
         sockets[connection.fileno()] = connection
         poller.register(connection, select.EPOLLIN)
     gc.disable()  # nothing here makes cycles, and a collection would show as the peer's latency
@@ -86,7 +93,7 @@ def drive(plan: Plan) -> Run:
     busy = cpu.ru_utime + cpu.ru_stime - cpu_before.ru_utime - cpu_before.ru_stime
     for connection in sockets.values():
         connection.close()
-    return Run(len(waits), elapsed, latency_of(waits), busy / elapsed)
+    return Run(len(waits) * plan.batch, elapsed, latency_of(waits), busy / elapsed)
 
 
 def _loop(
@@ -124,7 +131,7 @@ def _loop(
                 begun += 1
                 started[place] = now
                 request = talk.begin()
-            sockets[place].send(request)  # a few hundred bytes into an empty socket buffer: never partial
+            sockets[place].sendall(request)
     return waits
 
 

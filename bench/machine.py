@@ -17,7 +17,7 @@ from bench.peers import program
 
 PROBE_WRITES = 300
 PROBE_BYTES = 4096
-PACKAGES = ("esker", "uvloop", "hiredis", "msgspec", "rocksdict")
+PACKAGES = ("esker", "uvloop", "granian", "hiredis", "msgspec", "rocksdict")
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -59,7 +59,11 @@ def sync_latency(folder: Path) -> Latency:
 
 
 def _versions() -> dict[str, str]:
-    found = {"redis-server": _said("redis-server", "--version"), "beanstalkd": _said("beanstalkd", "-v")}
+    found = {
+        "redis-server": _said("redis-server", "--version"),
+        "beanstalkd": _said("beanstalkd", "-v"),
+        "nats-server": _said("nats-server", "--version"),
+    }
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -71,8 +75,8 @@ def _versions() -> dict[str, str]:
 def _said(name: str, option: str) -> str:
     """The version among the words a program prints; a peer's own failure to start tells more than this could."""
     done = subprocess.run([program(name), option], capture_output=True, text=True, timeout=10, check=True)
-    words = done.stdout.replace("v=", "").split()
-    return next((word for word in words if word[0].isdigit()), done.stdout.strip())
+    words = [word.lstrip("v=") for word in done.stdout.split()]
+    return next((word for word in words if word[:1].isdigit()), done.stdout.strip())
 
 
 def _field(path: Path, name: str) -> str:

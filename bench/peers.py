@@ -6,6 +6,7 @@ own, so that an interrupt at the terminal reaches only the benchmark, which then
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -19,8 +20,11 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
+import nats
+from nats.js.api import ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 
-from bench.talk import resp
+from bench import http
+from bench.talk import UnexpectedAnswer, resp
 
 START_SECONDS = 120  # a node with millions of jobs may take a while to recover; the restart measure judges that
 STOP_SECONDS = 60
@@ -90,6 +94,11 @@ class Peer:
             connection.sendall(request)
             return connection.recv(65536)
 
+    def connect(self) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
     def said(self) -> str:
         path = self.folder / "output"
         return path.read_text(errors="replace")[-1000:].strip() if path.exists() else ""
@@ -131,15 +140,23 @@ class Peer:
 
 
 class Redis(Peer):
-    """Every write is synced before its reply; no snapshots and no rewrite of the file come between."""
+    """By default every write is synced before its reply; no snapshots and no rewrite of the file come between.
+
+    `sync` is a value of `appendfsync`, or `off`: no file at all.
+    """
 
     name = "Redis"
+
+    def __init__(self, folder: Path, sync: str = "always") -> None:
+        super().__init__(folder)
+        keeping = ("no", "no") if sync == "off" else ("yes", sync)
+        self._keeping = ["--appendonly", keeping[0], "--appendfsync", keeping[1]]
 
     def command(self) -> Sequence[str]:
         self.port = free_port()
         return [
             program("redis-server"), "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder),
-            "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
+            "--save", "", *self._keeping, "--auto-aof-rewrite-percentage", "0",
         ]  # fmt: skip
 
 
@@ -158,10 +175,52 @@ class Beanstalkd(Peer):
         return self.ask(b"stats\r\n").startswith(b"OK")
 
 
+class JetStream(Peer):
+    """NATS with JetStream. `synced`: every message is synced before its ack; else as it comes, every two minutes."""
+
+    name = "JetStream"
+
+    def __init__(self, folder: Path, synced: bool) -> None:
+        super().__init__(folder)
+        self._synced = synced
+
+    def command(self) -> Sequence[str]:
+        self.port = free_port()
+        sync = ", sync_interval: always" if self._synced else ""
+        config = self.folder / "nats.conf"
+        config.write_text(f'listen: 127.0.0.1:{self.port}\njetstream {{ store_dir: "{self.folder}/data"{sync} }}\n')
+        return [program("nats-server"), "--config", str(config)]
+
+    def ready(self) -> bool:
+        return self.ask(b"").startswith(b"INFO") and "Server is ready" in self.said()
+
+    def add_stream(self, name: str, *, in_memory: bool = False, worked: str = "") -> None:
+        """A stream of one subject, its name. `worked`: a work queue with a pull consumer of this name."""
+        asyncio.run(self._add_stream(name, in_memory, worked))
+
+    async def _add_stream(self, name: str, in_memory: bool, worked: str) -> None:
+        client = await nats.connect(f"nats://127.0.0.1:{self.port}")
+        try:
+            stream = StreamConfig(
+                name=name,
+                subjects=[name],
+                storage=StorageType.MEMORY if in_memory else StorageType.FILE,
+                retention=RetentionPolicy.WORK_QUEUE if worked else RetentionPolicy.LIMITS,
+                allow_direct=True,
+                allow_atomic=True,
+            )
+            await client.jetstream().add_stream(stream)
+            if worked:
+                await client.jetstream().add_consumer(name, ConsumerConfig(durable_name=worked, max_ack_pending=10_000))
+        finally:
+            await client.close()
+
+
 class Ports(msgspec.Struct):
-    """What the port file says. A node has other fronts too; they are off here."""
+    """What the port file says; -1 where a front is off."""
 
     resp: int
+    http: int
     pid: int
 
 
@@ -169,6 +228,7 @@ class Esker(Peer):
     """A node with only its Redis front. `executable` may name another build, to compare two of them."""
 
     name = "Esker"
+    front = "resp"
 
     def __init__(self, folder: Path, executable: Path | None) -> None:
         super().__init__(folder)
@@ -180,10 +240,14 @@ class Esker(Peer):
             raise PeerFailed(f"{self._executable} is missing; run `make setup`")
         self._port_file.unlink(missing_ok=True)  # a restarted node binds anew
         self.port = 0
-        off = [part for front in ("http", "grpc", "dashboard") for part in (f"--{front}-port", "-1")]
+        fronts = [
+            part
+            for front in ("resp", "http", "grpc", "dashboard")
+            for part in (f"--{front}-port", "0" if front == self.front else "-1")
+        ]
         return [
             str(self._executable), "serve", "--data", str(self.folder / "data"), "--host", "127.0.0.1",
-            "--resp-port", "0", *off, "--port-file", str(self._port_file),
+            *fronts, "--port-file", str(self._port_file),
         ]  # fmt: skip
 
     def ready(self) -> bool:
@@ -192,7 +256,8 @@ class Esker(Peer):
     def _bound(self) -> bool:
         if not self.port and self._port_file.exists():
             with contextlib.suppress(msgspec.DecodeError):  # read in the middle of its writing: ask again
-                self.port = msgspec.json.decode(self._port_file.read_bytes(), type=Ports).resp
+                ports = msgspec.json.decode(self._port_file.read_bytes(), type=Ports)
+                self.port = ports.http if self.front == "http" else ports.resp
         return self.port != 0
 
     def length(self, queue: str) -> int:
@@ -212,6 +277,51 @@ class Esker(Peer):
                 answer += connection.recv(65536)
         lines = answer.decode().split("\r\n")[1:]
         return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+class Held(msgspec.Struct):
+    """Of a topic's state."""
+
+    head_seq: int
+    count: int
+
+
+class Wal(msgspec.Struct):
+    """What the node counted of its journal since it started."""
+
+    frames_total: int
+    batches_total: int
+    fsyncs_total: int
+    bytes_written_total: int
+
+
+class _Metrics(msgspec.Struct):
+    wal: Wal
+
+
+class EskerHttp(Esker):
+    """A node with only its HTTP front."""
+
+    front = "http"
+
+    def ready(self) -> bool:
+        return self._bound() and self.ask(b"GET /v0/ready HTTP/1.1\r\nhost: bench\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+    def call(self, method: str, path: str, body: object = None) -> bytes:
+        """One request that is not timed; what is no success is this peer's failure."""
+        try:
+            return http.call(self.port, method, path, body)
+        except UnexpectedAnswer as answer:
+            raise PeerFailed(f"{self.name}: {answer}") from answer
+
+    def put_topic(self, topic: str, **config: object) -> None:
+        self.call("PUT", f"/v0/topics/{topic}", config)
+
+    def held(self, topic: str) -> Held:
+        return msgspec.json.decode(self.call("GET", f"/v0/topics/{topic}?touch=false"), type=Held)
+
+    def wal(self) -> Wal:
+        return msgspec.json.decode(self.call("GET", "/v0/metrics"), type=_Metrics).wal
 
 
 class AttachedEsker(Esker):
@@ -244,8 +354,14 @@ class Bench(msgspec.Struct, frozen=True):
             return AttachedEsker(self._fresh("esker"), self.attach_port)
         return Esker(self._fresh("esker"), self.executable)
 
-    def redis(self) -> Redis:
-        return Redis(self._fresh("redis"))
+    def esker_http(self) -> EskerHttp:
+        return EskerHttp(self._fresh("esker"), self.executable)
+
+    def redis(self, sync: str = "always") -> Redis:
+        return Redis(self._fresh("redis"), sync)
+
+    def jetstream(self, *, synced: bool) -> JetStream:
+        return JetStream(self._fresh("jetstream"), synced)
 
     def beanstalkd(self) -> Beanstalkd:
         return Beanstalkd(self._fresh("beanstalkd"))
@@ -262,9 +378,13 @@ def free_port() -> int:
 
 
 def program(name: str) -> str:
-    path = shutil.which(name)
+    """Where it is: of the system, or beside this Python, where `make setup` puts nats-server."""
+    path = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
     if path is None:
-        raise PeerFailed(f"{name} is not installed; on Debian: apt-get install redis-server redis-tools beanstalkd")
+        raise PeerFailed(
+            f"{name} is not installed; on Debian: apt-get install redis-server redis-tools beanstalkd; "
+            "nats-server comes with `make setup`"
+        )
     return path
 
 

@@ -70,11 +70,32 @@ def compared(measure: str, case: str, against: str, esker: Sequence[Run], other:
     )
 
 
+def delayed(measure: str, case: str, against: str, esker: Sequence[Run], other: Sequence[Run], bar: Bar | None) -> Row:
+    """As `compared`, where it is the median delay that counts: a ratio above 1 means that Esker is the slower."""
+    here, there = median_latency(esker), median_latency(other)
+    ratios = [one.latency.p50 / two.latency.p50 for one, two in zip(esker, other, strict=True)]
+    client = cpu([*esker, *other])
+    return Row(
+        measure=measure,
+        case=case,
+        value=here.p50 / there.p50,
+        unit="x",
+        bar=bar,
+        esker=f"{here.p50:.2f} ms",
+        against=f"{against} {there.p50:.2f} ms",
+        esker_latency=here,
+        against_latency=there,
+        spread=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
+        note="" if client is None else f"client at most {client:.0%} of a core",
+    )
+
+
 METHOD = """\
 * Every measure alternates Esker and its peer in {rounds} round(s), and who goes first; a figure is the median of the
   rounds, a ratio is the ratio of medians, and "rounds" gives the lowest and highest ratio of a single round.
-* Payloads are 200 bytes. Every peer runs on loopback with its data on one file system, starts afresh for each run, and
-  syncs every write before its reply: Redis with `appendonly yes`, `appendfsync always`, no snapshots, no rewriting;
+* Payloads are 200 bytes. Every peer runs on loopback with its data on one file system, starts afresh for each run
+  (diff, fanout and tail keep theirs), and, unless a class says otherwise, syncs every write before its reply: Redis
+  with `appendonly yes`, `appendfsync always`, no snapshots, no rewriting;
   beanstalkd with `-f0`; Esker with its default class `fsync`.
 * enqueue: `redis-benchmark`, LPUSH on Redis, ADDJOB on Esker, the same options otherwise. P is the depth of pipelining.
 * life: enqueue, lease, ack of a job, as three round trips on one connection; 50 connections share one queue. The client
@@ -91,6 +112,32 @@ METHOD = """\
 * stall: while 50 connections enqueue, an otherwise idle connection sends PING every 5 ms. A PING that was due while
   one was awaited counts with what remained of that wait. Its p99 includes the machine's own scheduling, the load
   generator's share of it too; the node's own meter (INFO) does not.
+
+Over HTTP, beside Redis Streams and NATS JetStream:
+
+* One Python process with epoll and plain sockets talks to each peer in its own protocol, with requests made beforehand
+  and as little parsing as the load needs: HTTP/1.1 with keep-alive, RESP, and NATS's own. Every connection has one
+  request on its way.
+* By class: `fsync` meets Redis with `appendfsync always` and JetStream with `sync_interval: always`; `disk` everysec
+  and JetStream's default, files without a sync before the ack; `memory` and `ephemeral` a Redis without a file and a
+  JetStream stream in memory.
+* single: one record a request from one writer. batches: 100 records a request from each of 16 writers; Redis gets 100
+  pipelined XADDs, JetStream 100 pipelined publishes or, with files, one atomic batch of 100. The bar is about the best
+  of these.
+* diff: pages from random places of a topic of 100,000 records, 4 readers; XRANGE COUNT on Redis, a direct get of as
+  many messages on JetStream.
+* watchers: from before the write is sent until a watcher has it, one write at a time, each watcher with a connection
+  and a session of its own; push consumers in memory and without acks on JetStream. Class `disk`. A ratio is one of
+  median delays. One process holds the writer and all watchers, so with many of them its own reading is a part of both
+  figures.
+* claims: 50 workers claim 8 jobs with one request and ack these 8 with the next, class `fsync`; XREADGROUP COUNT 8 and
+  one XACK of 8 on Redis; on JetStream a pull of 8 and 8 confirmed acks. An ack removes the job from Esker and from
+  JetStream's work queue; Redis keeps the entry.
+* fanout: writes one at a time to a topic with 1000 routers and to one with none, class `fsync`; what the journal wrote
+  meanwhile, from the node's metrics; and how long it takes to read the copy from each of the 1000 topics.
+* replay: from exec to the first state that counts every record, class `fsync`; RocksDB alone is a Python process that
+  iterates as many records of the same size, from its exec to its end.
+* tail: the last 256 records of a long topic and of a short one, both on one node, in turns.
 """
 
 

@@ -13,6 +13,8 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
+import msgspec
+
 PAYLOAD_BYTES = 200
 PRIORITIES = 100
 _GETJOB_LINES = 8  # *1 *3 $ queue $ id $ payload: counts, lengths and values, a line each
@@ -20,6 +22,18 @@ _GETJOB_LINES = 8  # *1 *3 $ queue $ id $ payload: counts, lengths and values, a
 
 class UnexpectedAnswer(Exception):
     """The peer said something that is no success; the message holds the beginning of it."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one connection is told. `seed` makes its payloads, priorities and places its own.
+
+    `batch` is how many records or jobs one unit is about, `depth` how many there are where it reads.
+    """
+
+    queue: bytes
+    seed: int
+    batch: int = 1
+    depth: int = 0
 
 
 class Talk(Protocol):
@@ -51,16 +65,16 @@ def addjob(queue: bytes, number: int, priority: int | None = None) -> bytes:
 class EskerEnqueue:
     """ADDJOB with random priorities."""
 
-    def __init__(self, queue: bytes, seed: int) -> None:
-        self._queue = queue
-        self._numbers = count(seed * 1_000_000_000)
-        self._random = Random(seed)
+    def __init__(self, part: Part) -> None:
+        self._queue = part.queue
+        self._numbers = count(part.seed * 1_000_000_000)
+        self._random = Random(part.seed)
 
     def begin(self) -> bytes:
         return addjob(self._queue, next(self._numbers), self._random.randrange(PRIORITIES))
 
     def follow(self, answer: bytes) -> bytes | None:
-        _expect(answer, b"+D")
+        expect(answer, b"+D")
         return None
 
     def complete(self, answer: bytes) -> bool:
@@ -70,9 +84,8 @@ class EskerEnqueue:
 class EskerLease:
     """GETJOB, then ACKJOB of what it gave."""
 
-    def __init__(self, queue: bytes, seed: int) -> None:
-        del seed  # nothing here is random
-        self._getjob = resp(b"GETJOB", b"FROM", queue)
+    def __init__(self, part: Part) -> None:
+        self._getjob = resp(b"GETJOB", b"FROM", part.queue)
         self._leasing = True
 
     def begin(self) -> bytes:
@@ -81,9 +94,9 @@ class EskerLease:
 
     def follow(self, answer: bytes) -> bytes | None:
         if not self._leasing:
-            _expect(answer, b":1")
+            expect(answer, b":1")
             return None
-        _expect(answer, b"*1")
+        expect(answer, b"*1")
         self._leasing = False
         return resp(b"ACKJOB", answer.split(b"\r\n", 6)[5])
 
@@ -96,10 +109,10 @@ class EskerLease:
 class EskerLife:
     """ADDJOB, GETJOB, ACKJOB."""
 
-    def __init__(self, queue: bytes, seed: int) -> None:
-        self._queue = queue
-        self._numbers = count(seed * 1_000_000_000)
-        self._lease = EskerLease(queue, seed)
+    def __init__(self, part: Part) -> None:
+        self._queue = part.queue
+        self._numbers = count(part.seed * 1_000_000_000)
+        self._lease = EskerLease(part)
         self._adding = True
 
     def begin(self) -> bytes:
@@ -109,7 +122,7 @@ class EskerLife:
     def follow(self, answer: bytes) -> bytes | None:
         if not self._adding:
             return self._lease.follow(answer)
-        _expect(answer, b"+D")
+        expect(answer, b"+D")
         self._adding = False
         return self._lease.begin()
 
@@ -120,9 +133,8 @@ class EskerLife:
 class BeanstalkLife:
     """put, reserve, delete: the same three steps in beanstalkd's words. The default tube is the queue."""
 
-    def __init__(self, queue: bytes, seed: int) -> None:
-        del queue
-        self._numbers = count(seed * 1_000_000_000)
+    def __init__(self, part: Part) -> None:
+        self._numbers = count(part.seed * 1_000_000_000)
         self._step = b"put"
 
     def begin(self) -> bytes:
@@ -131,14 +143,14 @@ class BeanstalkLife:
 
     def follow(self, answer: bytes) -> bytes | None:
         if self._step == b"put":
-            _expect(answer, b"INSERTED ")
+            expect(answer, b"INSERTED ")
             self._step = b"reserve"
             return b"reserve\r\n"
         if self._step == b"reserve":
-            _expect(answer, b"RESERVED ")
+            expect(answer, b"RESERVED ")
             self._step = b"delete"
             return b"delete %b\r\n" % answer.split(b" ", 2)[1]
-        _expect(answer, b"DELETED\r\n")
+        expect(answer, b"DELETED\r\n")
         return None
 
     def complete(self, answer: bytes) -> bool:
@@ -147,8 +159,7 @@ class BeanstalkLife:
         return answer.endswith(b"\r\n")
 
 
-# Each takes the queue's name and a seed that makes its payloads and priorities its own.
-TALKS: dict[str, Callable[[bytes, int], Talk]] = {
+TALKS: dict[str, Callable[[Part], Talk]] = {
     "esker-enqueue": EskerEnqueue,
     "esker-lease": EskerLease,
     "esker-life": EskerLife,
@@ -156,6 +167,7 @@ TALKS: dict[str, Callable[[bytes, int], Talk]] = {
 }
 
 
-def _expect(answer: bytes, start: bytes) -> None:
+def expect(answer: bytes, start: bytes) -> None:
+    """Raises UnexpectedAnswer unless `answer` begins with `start`."""
     if not answer.startswith(start):
         raise UnexpectedAnswer(f"expected {start!r}, got {answer[:120]!r}")

@@ -8,6 +8,7 @@
     │   ├── JournalCorrupt damage that is not a torn tail; `esker journal repair` says what is lost
     │   ├── JournalFull    the disk is full; nothing of the failed append is kept
     │   └── SyncFailed     fsync failed; the shard stops and is never retried
+    ├── ArchiveError       a file of the archive could not be read or written; what it holds is tried again later
     ├── ShardStopped       the shard met one of the above, or a broken invariant, and serves no more
     └── InvariantBroken    our bug: the shard stops loudly with its evidence
 
@@ -17,6 +18,7 @@ Each front maps a `Code` to its protocol in one table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -38,11 +40,19 @@ class Code(StrEnum):
     DISK_FULL = "disk_full"
     NO_REPLICAS = "no_replicas"
     LIMIT_REACHED = "limit_reached"
+    RECORD_TOO_LARGE = "record_too_large"
+    BATCH_TOO_LARGE = "batch_too_large"
+    TOPIC_FULL = "topic_full"
+    TOPIC_NOT_EMPTY = "topic_not_empty"
+    TOPIC_INCOMPATIBLE = "topic_incompatible"  # what is there already does not allow it; `detail` says why
+    ROUTER_NOT_FOUND = "router_not_found"
+    ROUTER_CYCLE = "router_cycle"
 
 
-RETRYABLE = frozenset(
-    {Code.QUEUE_FULL, Code.PAUSED, Code.TOO_MANY_IN_FLIGHT, Code.OUT_OF_MEMORY, Code.DISK_FULL, Code.NO_REPLICAS}
-)
+RETRYABLE = frozenset({
+    Code.QUEUE_FULL, Code.PAUSED, Code.TOO_MANY_IN_FLIGHT, Code.OUT_OF_MEMORY, Code.DISK_FULL, Code.NO_REPLICAS,
+    Code.TOPIC_FULL,
+})  # fmt: skip
 
 
 class EskerError(Exception):
@@ -50,12 +60,13 @@ class EskerError(Exception):
 
 
 class Refusal(EskerError):
-    """The engine refused a command and changed nothing."""
+    """The engine refused a command and changed nothing. `detail`: the facts behind it, for programs."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, detail: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.detail: Mapping[str, object] = detail or {}
 
     @property
     def retryable(self) -> bool:
@@ -84,6 +95,10 @@ class JournalFull(JournalError):
 
 class SyncFailed(JournalError):
     """fsync reported an error, so what the disk holds is unknown."""
+
+
+class ArchiveError(EskerError):
+    """The archive could not do what was asked; the message names the file."""
 
 
 class ShardStopped(EskerError):

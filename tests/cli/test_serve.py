@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.crash.process import NodeProcess
@@ -40,14 +41,21 @@ def _refused(result: subprocess.CompletedProcess[str]) -> str:
         (["--set", "memory_limit=lots"], "memory_limit"),
         (["--set", "nonsense"], "NAME=VALUE"),
         (["--host", "0.0.0.0"], "password"),
-        (["--http-port", "4000"], "http_port"),
+        (["--grpc-port", "9090"], "grpc_port"),
+        (["--host", "0.0.0.0", "--resp-port", "-1"], "api_keys"),
+        (["--host", "0.0.0.0", "--set", "password=x"], "api_keys"),
+        (["--host", "no-such-host.invalid", "--set", "password=x"], "api_keys"),
+        (["--set", "api_keys=secret:reed"], "reed"),
+        (["--set", "max_topics=-1"], "max_topics"),
+        (["--set", "probe_auth=perhaps"], "probe_auth"),
         (["--config", "missing.toml"], "missing.toml"),
     ],
 )
 def test_a_bad_setting_ends_in_one_line_that_names_it(tmp_path: Path, arguments: list[str], named: str) -> None:
     data = tmp_path / "data"
-    line = _refused(_esker("serve", "--data", str(data), "--resp-port", "0", *arguments))
+    line = _refused(_esker("serve", "--data", str(data), "--resp-port", "0", "--http-port", "0", *arguments))
     assert named in line
+    assert "secret" not in line
     assert not data.exists(), "nothing was touched"
 
 
@@ -85,6 +93,32 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "one") as node:
         line = _refused(_esker("serve", "--data", str(tmp_path / "two"), "--resp-port", str(node.port)))
         assert str(node.port) in line
+        taken = str(node.http_port)
+        line = _refused(_esker("serve", "--data", str(tmp_path / "two"), "--resp-port", "0", "--http-port", taken))
+        assert taken in line
+        assert "--http-port" in line
+
+
+def test_beyond_loopback_it_listens_when_told_that_this_is_meant(tmp_path: Path) -> None:
+    options = ("--host", "0.0.0.0", "--set", "allow_insecure_no_auth=true")
+    with NodeProcess(tmp_path / "data", *options) as node:
+        assert httpx.get(f"http://127.0.0.1:{node.http_port}/v0/health").json()["status"] == "ok"
+
+
+def test_keys_are_asked_for_and_not_shown(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data", "--set", "api_keys=secret-7:read") as node:
+        url = f"http://127.0.0.1:{node.http_port}/v0/topics"
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"authorization": "Bearer secret-7"}).json()["topics"] == []
+        node.stop()
+        assert "secret-7" not in node.said
+
+
+def test_a_front_that_is_off_has_no_port(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data", "--http-port", "-1") as node:
+        assert node.http_port == -1
+        assert node.stop() == 0
+        assert "HTTP" in node.said
 
 
 def test_sigterm_ends_in_order_and_nothing_needs_folding_after(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class NodeProcess:
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self.http_port = 0
         self.said = ""  # what it wrote to standard error until it ended
 
     def start(self) -> NodeProcess:
@@ -31,7 +32,7 @@ class NodeProcess:
         self._process = subprocess.Popen(
             [
                 sys.executable, "-m", "esker.cli.main", "serve", "--data", str(self._data), "--resp-port", "0",
-                "--port-file", str(ports), *self._options,
+                "--http-port", "0", "--port-file", str(ports), *self._options,
             ],
             stderr=subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if not name.startswith("ESKER_")},
@@ -42,7 +43,8 @@ class NodeProcess:
                 self._process.kill()
                 raise RuntimeError(self._process.communicate()[1].decode(errors="replace"))
             time.sleep(0.01)  # the file is the signal; there is nothing to wait on
-        self.port = json.loads(ports.read_text())["resp"]
+        bound = json.loads(ports.read_text())
+        self.port, self.http_port = bound["resp"], bound["http"]
         return self
 
     def client(self) -> redis.Redis:

@@ -17,7 +17,12 @@ def audit(machine: Machine) -> None:
     assert {topic.name: topic for topic in machine.topics.values()} == machine.names
     assert all(topic.number < machine.next_number for topic in machine.topics.values())
     assert machine.totals.jobs == sum(len(partition.jobs) for partition in partitions)
-    assert machine.totals.hot_bytes == sum(partition.hot_bytes for partition in partitions)
+    assert machine.totals.hot_bytes == sum(
+        partition.hot_bytes for topic in machine.topics.values() for partition in topic.all_partitions()
+    )
+    held = {(holder, partition) for partition in partitions for holder in partition.held}
+    assert held == {(holder, each) for holder, several in machine.totals.holdings.items() for each in several}
+    assert all(machine.totals.holdings.values()), "a holder of nothing is remembered"
     wakes = set(machine.wakes)
     for partition in partitions:
         _audit_sums(partition)
@@ -26,6 +31,7 @@ def audit(machine: Machine) -> None:
         _audit_deadlines(partition.timers, {seq: job.due_ms for seq, job in partition.jobs.items()})
         _audit_deadlines(partition.expiry, {seq: job.expires_ms for seq, job in partition.jobs.items()})
         _audit_wake(partition, wakes)
+        _audit_records(partition)
 
 
 def _audit_sums(partition: QueuePartition) -> None:
@@ -72,3 +78,19 @@ def _audit_wake(partition: QueuePartition, wakes: set[tuple[int, int, int]]) -> 
         assert 0 < partition.wake_ms <= min(due), "the partition would oversleep"
     if partition.wake_ms:
         assert (partition.wake_ms, partition.topic.number, partition.index) in wakes
+
+
+def _audit_records(partition: QueuePartition) -> None:
+    seen = [seq for seq, job in partition.jobs.items() if job.state != JobState.SPENT]
+    assert partition.records == len(seen)
+    assert partition.earliest_seq() == min(seen, default=partition.head_seq + 1)
+    assert partition.head_seq < partition.next_seq
+    assert partition.late <= partition.jobs.keys()
+    assert partition.evict_floor <= partition.next_seq
+    tagged: dict[bytes, list[int]] = {}
+    for seq in sorted(partition.jobs):
+        details = partition.jobs[seq].details
+        if details is not None and details.tag:
+            tagged.setdefault(details.tag, []).append(seq)
+    for tag, seqs in tagged.items():
+        assert set(seqs) <= set(partition.tags.find(tag, prefix=False)), "a tag has lost a job"

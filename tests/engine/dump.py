@@ -36,7 +36,9 @@ class PartitionDump(NamedTuple):
     next_seq: int
     ceiling: int
     jobs: dict[int, JobDump]
-    remembered: dict[bytes, tuple[int, int]]
+    remembered: dict[bytes, tuple[int, int, int]]
+    floors: tuple[int, int]
+    head_seq: int
     counters: tuple[int, ...]
     active_ms: int
 
@@ -86,7 +88,9 @@ def _partition(machine: Machine, partition: QueuePartition, now: int, counters: 
         partition.next_seq,
         partition.ceiling,
         jobs,
-        {key: (entry.created_ms, entry.seq) for key, entry in sorted(partition.dedup.entries.items())},
+        {key: (entry.created_ms, entry.seq, entry.count) for key, entry in sorted(partition.dedup.entries.items())},
+        (partition.cap_floor, partition.ttl_floor),
+        partition.head_seq,
         tuple(getattr(partition.counters, field) for field in fields),
         partition.active_ms if counters else 0,
     )

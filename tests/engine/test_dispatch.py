@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from esker.engine import commands, events, machine
 from esker.engine.config import Mode
+from esker.engine.logs.partition import EVOLVE_LOG
 from esker.engine.queues.partition import EVOLVE
 from esker.engine.queues.ready import SIGN
 
@@ -13,8 +14,14 @@ def test_every_command_has_a_handler_and_every_handler_a_command() -> None:
 
 
 def test_every_event_is_folded_in_exactly_one_place() -> None:
-    assert set(machine.FOLD) | set(EVOLVE) == set(events.Event.__args__)
-    assert not set(machine.FOLD) & set(EVOLVE)
+    assert set(machine.FOLD) | set(machine.EVOLVE) == set(events.Event.__args__)
+    assert not set(machine.FOLD) & set(machine.EVOLVE)
+
+
+def test_every_kind_of_partition_folds_its_own_events() -> None:
+    assert set(EVOLVE_LOG) == {*events.LogEvent.__args__, events.SeqReserved}
+    assert set(EVOLVE) & set(EVOLVE_LOG) == {events.SeqReserved, events.KeyRemembered}
+    assert set(EVOLVE) | set(EVOLVE_LOG) == set(machine.EVOLVE)
 
 
 def test_every_job_event_is_an_event() -> None:
@@ -32,4 +39,6 @@ def test_the_tags_of_events_are_for_ever() -> None:
         1: "TopicCreated", 2: "TopicConfigured", 3: "TopicDeleted", 4: "TopicPaused", 5: "SeqReserved", 6: "Purged",
         10: "Enqueued", 11: "JobLeased", 12: "JobAcked", 13: "JobReturned", 14: "LeaseExtended", 15: "JobWithdrawn",
         16: "JobReprioritised", 17: "JobRemoved", 18: "JobReplayed", 19: "JobsEnqueued",
+        20: "KeyRemembered", 21: "QueueTrimmed", 30: "RecordsAppended", 31: "LogTrimmed", 32: "RecordsDeleted",
+        33: "SeqsLost", 34: "LogArchived", 40: "RouterPut", 41: "RouterDropped", 42: "RecordsForwarded",
     }  # fmt: skip

@@ -26,13 +26,12 @@ from esker.engine.commands import (
     Working,
 )  # fmt: skip
 from esker.engine.config import Pause, TopicConfig
-from esker.engine.events import JobEvent
 from esker.engine.ids import place
 from esker.engine.queues.job import JobState
-from esker.engine.queues.lifecycle import MOVES
+from esker.engine.queues.lifecycle import MOVES, MoveEvent
 from tests.engine.rig import Q, Rig
 
-JOB_EVENTS: tuple[type[JobEvent], ...] = JobEvent.__args__
+JOB_EVENTS: tuple[type[MoveEvent], ...] = MoveEvent.__args__
 CONFIG = TopicConfig(dead_letter=b"grave", max_deliveries=3)
 
 COMMANDS: dict[str, Callable[[int], Command]] = {
@@ -97,7 +96,7 @@ def follow(rig: Rig, job_id: int, state: JobState | None) -> JobState | None:
     """Plays the events of the last command on the table: where they leave the job."""
     mine = place(job_id)
     for event in rig.last:
-        if not isinstance(event, JobEvent) or (event.topic, event.partition, event.seq) != (mine.topic, 0, mine.seq):
+        if not isinstance(event, MoveEvent) or (event.topic, event.partition, event.seq) != (mine.topic, 0, mine.seq):
             continue
         if isinstance(event, events.JobLeased) and state == JobState.DELAYED:
             state = JobState.READY  # being due is no event
@@ -108,7 +107,7 @@ def follow(rig: Rig, job_id: int, state: JobState | None) -> JobState | None:
     return state
 
 
-def outcome(event: JobEvent, state: JobState | None) -> JobState | None:
+def outcome(event: MoveEvent, state: JobState | None) -> JobState | None:
     """What an event says, in its own words."""
     match event:
         case events.Enqueued() | events.JobReturned():
@@ -138,18 +137,18 @@ def test_the_table_has_illegal_cells_and_knows_every_event() -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), ILLEGAL)
-def test_nothing_ever_decides_an_illegal_event(state: JobState, event: type[JobEvent]) -> None:
+def test_nothing_ever_decides_an_illegal_event(state: JobState, event: type[MoveEvent]) -> None:
     for what in COMMANDS.values():
         rig, job_id = in_state(state)
         rig.do(what(job_id))
         seq = place(job_id).seq
-        made = {type(each) for each in rig.last if isinstance(each, JobEvent) and each.seq == seq and each.topic == 1}
+        made = {type(each) for each in rig.last if isinstance(each, MoveEvent) and each.seq == seq and each.topic == 1}
         assert event not in made
 
 
 @pytest.mark.parametrize("state", list(JobState))
 @pytest.mark.parametrize("event", [events.JobAcked, events.JobRemoved])
-def test_a_job_can_end_in_any_state(state: JobState, event: type[JobEvent]) -> None:
+def test_a_job_can_end_in_any_state(state: JobState, event: type[MoveEvent]) -> None:
     rig, job_id = in_state(state)
     rig.do(Ack([job_id]) if event is events.JobAcked else Delete([job_id]))
     assert [type(each) for each in rig.last] == [event]

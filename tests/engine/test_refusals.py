@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from esker.engine import limits
@@ -21,7 +22,7 @@ from esker.engine.commands import (
     Stats,
     Working,
 )  # fmt: skip
-from esker.engine.config import Backoff, Durability, Pause, TopicConfig, TopicType
+from esker.engine.config import Backoff, Pause, TopicConfig, TopicType
 from esker.errors import Code, Refusal
 from tests.engine.dump import dump
 from tests.engine.rig import Q, Rig, expect
@@ -50,8 +51,10 @@ JOBS = [
     (details(delay_ms=limits.DELAY_MS_MAX + 1), Code.BAD_REQUEST, str(limits.DELAY_MS_MAX + 1)),
     (details(tag=b"t" * 257), Code.BAD_REQUEST, "257"),
     (details(node=b"n" * 129), Code.BAD_REQUEST, "129"),
-    (details(meta=tuple((b"%d" % n, b"") for n in range(65))), Code.BAD_REQUEST, "65"),
-    (details(meta=((b"k", b"v" * 16_384),)), Code.BAD_REQUEST, "16385"),
+    (details(meta=msgspec.json.encode({str(n): "" for n in range(65)})), Code.BAD_REQUEST, "65"),
+    (details(meta=b'{"k":"%b"}' % (b"v" * 16_377)), Code.BAD_REQUEST, "16385"),
+    (details(meta=b"[]"), Code.BAD_REQUEST, "JSON object"),
+    (details(meta=b"{"), Code.BAD_REQUEST, "JSON object"),
     (details(key=b"k" * 1025), Code.BAD_REQUEST, "1025"),
     (details(producer=b"p" * 1025), Code.BAD_REQUEST, "1025"),
     (details(producer=b"p", epoch=-1), Code.BAD_REQUEST, "-1"),
@@ -86,7 +89,8 @@ def refuse(rig: Rig, command: Command, code: Code, value: str) -> None:
         (Enqueue(b"", [GOOD]), Code.BAD_REQUEST, "0"),
         (Enqueue(BIG, [GOOD]), Code.BAD_REQUEST, str(len(BIG))),
         (Enqueue(b"log", [GOOD]), Code.NOT_A_QUEUE, "log"),
-        (Enqueue(b"new", [GOOD], config=TopicConfig(type=TopicType.KV)), Code.NOT_A_QUEUE, "kv"),
+        (Enqueue(b"new", [GOOD], config=TopicConfig(type=TopicType.LOG)), Code.NOT_A_QUEUE, "log"),
+        (Enqueue(b"new", [GOOD], config=TopicConfig(type=TopicType.KV)), Code.BAD_REQUEST, "kv"),
         (Enqueue(b"paused", [GOOD]), Code.PAUSED, "paused"),
         (Enqueue(Q, [GOOD], max_len=1), Code.QUEUE_FULL, "1"),
         (Enqueue(Q, [GOOD] * (limits.ENQUEUE_JOBS_MAX + 1)), Code.BAD_REQUEST, "10001"),
@@ -96,7 +100,6 @@ def refuse(rig: Rig, command: Command, code: Code, value: str) -> None:
         (ConfigureTopic(b"nowhere", TopicConfig()), Code.TOPIC_NOT_FOUND, "nowhere"),
         (ConfigureTopic(Q, TopicConfig(partitions=2)), Code.BAD_REQUEST, "partitions"),
         (ConfigureTopic(Q, TopicConfig(type=TopicType.LOG)), Code.BAD_REQUEST, "type"),
-        (ConfigureTopic(Q, TopicConfig(durability=Durability.EPHEMERAL)), Code.BAD_REQUEST, "ephemeral"),
         (ConfigureTopic(Q, TopicConfig(dead_letter=Q)), Code.BAD_REQUEST, "dead_letter"),
         (DeleteTopic(b"nowhere"), Code.TOPIC_NOT_FOUND, "nowhere"),
         (Purge(b"nowhere"), Code.TOPIC_NOT_FOUND, "nowhere"),

@@ -31,7 +31,8 @@ def test_sizes_are_written_as_in_redis(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("resp_port", "70000"), ("resp_port", "-2"), ("resp_port", "seven"), ("http_port", "4000"),
+        ("resp_port", "70000"), ("resp_port", "-2"), ("resp_port", "seven"), ("http_port", "70000"),
+        ("grpc_port", "9090"), ("probe_auth", "maybe"), ("max_body_bytes", "much"),
         ("memory_limit", "2 tb"), ("memory_limit", "-1"),
         ("queue_durability", "eternal"), ("sync_interval_ms", "0"), ("clients_max", "-1"),
         ("idle_timeout_s", "-1"), ("checkpoint_interval_s", "1.5"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from esker.engine.commands import Details, NewJob
-from esker.engine.config import Durability, Mode, Pause, TopicConfig
+from esker.engine import limits
+from esker.engine.commands import Details, NewJob, NewRecord
+from esker.engine.config import Discard, Durability, Mode, Pause, TopicConfig
 from esker.engine.ids import message_id, place
 from esker.engine.queues.job import JobState
 
@@ -38,6 +39,8 @@ class ModelJob:
     requeues: int = 0
     holder: bytes = b""
     origin: tuple[int, bytes, int, int | None] | None = None  # of a dead letter: its id, topic, TTL, max_deliveries
+    tag: bytes = b""
+    node: bytes = b""
 
     @property
     def id(self) -> int:
@@ -54,11 +57,17 @@ class ModelTopic:
     pause: Pause = Pause.NONE
     jobs: list[ModelJob] = field(default_factory=list)
     next_seqs: list[int] = field(default_factory=list)
-    remembered: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # key: (when, id)
+    remembered: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # key: (when, id, how many)
     skips_seqs: bool = False  # a crash may have taken a tail with seqs in it, now or in an earlier class
+    heads: list[int] = field(default_factory=list)
+    cap_floors: list[int] = field(default_factory=list)
+    ttl_floors: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.next_seqs = [1] * self.config.partitions
+        self.heads = [0] * self.config.partitions
+        self.cap_floors = [1] * self.config.partitions
+        self.ttl_floors = [1] * self.config.partitions
         self.configure(self.config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -72,6 +81,60 @@ class ModelTopic:
         """The ready jobs as they will be delivered."""
         sign = {Mode.MIN: 1, Mode.MAX: -1, Mode.FIFO: 0}[self.config.mode]
         return sorted(self.in_state(READY), key=lambda job: (sign * job.priority, job.seq, job.partition))
+
+    # -- as records
+
+    def records(self, partition: int = 0) -> list[ModelJob]:
+        """What readers see, in order."""
+        mine = (job for job in self.jobs if job.partition == partition and job.state != SPENT)
+        return sorted(mine, key=lambda job: job.seq)
+
+    def earliest(self, partition: int = 0) -> int:
+        return min((job.seq for job in self.records(partition)), default=self.heads[partition] + 1)
+
+    def expire(self, job: ModelJob) -> None:
+        self.jobs.remove(job)
+        if job.state != SPENT:
+            self.ttl_floors[job.partition] = max(self.ttl_floors[job.partition], job.seq + 1)
+
+    def expire_front(self, now: int) -> None:
+        """A bounded step, as all of the clock's are."""
+        for partition in range(self.config.partitions):
+            for job in self.records(partition)[: limits.TIMERS_PER_TURN]:
+                if not 0 < job.expires_ms <= now:
+                    break
+                self.expire(job)
+
+    def let_spent_go(self) -> None:
+        self.jobs = [job for job in self.jobs if job.state != SPENT]
+
+    def exceeds(self, more: int = 0, more_bytes: int = 0, *, alone: bool = False) -> bool:
+        """Whether so much more, with what is here or alone, is beyond the caps."""
+        count = 0 if alone else sum(job.state != SPENT for job in self.jobs)
+        size = 0 if alone else sum(len(job.payload) for job in self.jobs)
+        config = self.config
+        return 0 < config.cap_records < count + more or 0 < config.cap_bytes < size + more_bytes
+
+    def full(self, count: int, size: int, now: int) -> bool | None:
+        """Whether a queue that refuses does; None: whatever it holds, it always will."""
+        if self.config.discard == Discard.OLD or not (self.config.cap_records or self.config.cap_bytes) or not count:
+            return False
+        if self.exceeds(count, size, alone=True):
+            return None
+        self.let_spent_go()
+        self.expire_front(now)
+        return self.exceeds(count, size)
+
+    def enforce_caps(self) -> None:
+        if self.exceeds():
+            self.let_spent_go()
+        while self.exceeds() and self.jobs:
+            oldest = min(
+                self.jobs,
+                key=lambda job: (job.seq if self.config.partitions == 1 else job.created_ms, job.partition, job.seq),
+            )
+            self.jobs.remove(oldest)
+            self.cap_floors[oldest.partition] = max(self.cap_floors[oldest.partition], oldest.seq + 1)
 
 
 class Model:
@@ -129,11 +192,44 @@ class Model:
             ttl_ms = topic.config.ttl_ms if job.ttl_ms is None else job.ttl_ms
             added.expires_ms = now + ttl_ms if ttl_ms else 0
             added.max_deliveries = details.max_deliveries
+            added.tag = details.tag
             if details.delay_ms:
                 added.state, added.due_ms = DELAYED, now + details.delay_ms
             for key in _keys(details):
-                topic.remembered[key] = (now, job_id)
+                topic.remembered[key] = (now, job_id, 1)
+        topic.enforce_caps()
         return duplicates
+
+    def new_among(self, name: bytes, new: Sequence[NewJob], now: int) -> list[NewJob]:
+        """Those that are not known already."""
+        topic = self.topics[name]
+        return [
+            job
+            for job in new
+            if job.details is None or not any(self._is_fresh(topic, key, now) for key in _keys(job.details))
+        ]
+
+    def known_write(self, name: bytes, key: bytes, now: int) -> tuple[int, int] | None:
+        """The first and last seq of an earlier write with this key."""
+        topic = self.topics[name]
+        if not key or not self._is_fresh(topic, b"write " + key, now):
+            return None
+        _, first_id, count = topic.remembered[b"write " + key]
+        first = place(first_id).seq
+        return first, first + count - 1
+
+    def append(self, name: bytes, records: Sequence[NewRecord], key: bytes, now: int) -> tuple[int, int]:
+        topic = self.topics[name]
+        added = []
+        for record in records:
+            job = self._add(topic, 0, record.data, 0, now)
+            job.tag, job.node = record.tag, record.node
+            job.expires_ms = now + topic.config.ttl_ms if topic.config.ttl_ms else 0
+            added.append(job)
+        if key:
+            topic.remembered[b"write " + key] = (now, added[0].id, len(added))
+        topic.enforce_caps()
+        return added[0].seq, added[-1].seq
 
     def _is_fresh(self, topic: ModelTopic, key: bytes, now: int) -> bool:
         known = topic.remembered.get(key)
@@ -142,6 +238,7 @@ class Model:
     def _add(self, topic: ModelTopic, partition: int, payload: bytes, priority: int, now: int) -> ModelJob:
         seq = topic.next_seqs[partition]
         topic.next_seqs[partition] += 1
+        topic.heads[partition] = seq
         topic.active_ms = now
         job = ModelJob(topic.number, partition, seq, now, priority, topic.config.lease_ms, 0, payload)
         topic.jobs.append(job)
@@ -158,7 +255,7 @@ class Model:
         while len(delivered) < count and (waiting := topic.in_order()):
             job = waiting[0]
             if job.expires_ms and job.expires_ms <= now:
-                topic.jobs.remove(job)
+                topic.expire(job)
             elif self._is_dead(topic, job):
                 self._bury(topic, job, now)
             else:
@@ -191,6 +288,7 @@ class Model:
         letter.expires_ms = now + grave.config.ttl_ms if grave.config.ttl_ms else 0
         ttl_ms = job.expires_ms - job.created_ms if job.expires_ms else 0
         letter.origin = (job.id, topic.name, ttl_ms, job.max_deliveries)
+        letter.tag, letter.node = job.tag, job.node
         topic.jobs.remove(job)
 
     def replay(self, name: bytes, ids: Sequence[int], now: int) -> list[int]:
@@ -207,7 +305,7 @@ class Model:
         origin, name, ttl_ms, most = letter.origin
         created_ms, number, partition, seq = place(origin)
         home = next((topic for topic in self.topics.values() if topic.number == number), self.topics.get(name))
-        if home is None:
+        if home is None or home.exceeds(1, len(letter.payload)):
             return False
         if home.number == number:
             job = ModelJob(number, partition, seq, created_ms, letter.priority, letter.retry_ms, 0, letter.payload)
@@ -217,6 +315,7 @@ class Model:
             job.retry_ms = letter.retry_ms
         job.expires_ms = now + ttl_ms if ttl_ms else 0
         job.max_deliveries = most
+        job.tag, job.node = letter.tag, letter.node
         home.active_ms = now
         self.topic_of(letter).jobs.remove(letter)
         return True
@@ -225,6 +324,10 @@ class Model:
 
     def is_live(self, job: ModelJob, token: int, now: int) -> bool:
         return job.state == LEASED and job.token == token and job.due_ms > now
+
+    def holds(self, job: ModelJob, holder: bytes, token: int | None, now: int) -> bool:
+        live = job.state == LEASED and now <= job.due_ms
+        return live and job.holder == holder and token in (None, job.token)
 
     def give_back(self, job: ModelJob, delay_ms: int, now: int) -> None:
         job.token, job.holder = 0, b""
@@ -244,7 +347,8 @@ class Model:
             for job in topic.jobs:
                 if job.due_ms and job.due_ms <= now:
                     self._come_due(topic, job, now)
-            topic.jobs = [job for job in topic.jobs if not job.expires_ms or _leaves_ms(job.expires_ms) > now]
+            for job in [job for job in topic.jobs if job.expires_ms and _leaves_ms(job.expires_ms) <= now]:
+                topic.expire(job)
             since = now - topic.config.idempotency_window_ms
             topic.remembered = {key: known for key, known in topic.remembered.items() if known[0] > since}
         self.topics = {name: topic for name, topic in self.topics.items() if not self._is_idle(topic, now)}
@@ -270,6 +374,13 @@ class Model:
         for topic in self.topics.values():
             if topic.config.durability == Durability.EPHEMERAL:
                 topic.jobs, topic.remembered = [], {}
+
+    def forget_leases(self) -> None:
+        """What a crash or a restart does to leases that were not promised to last."""
+        for topic in self.topics.values():
+            if not topic.lazy and not topic.config.leases_durable:
+                for job in topic.in_state(LEASED):
+                    job.state, job.due_ms, job.token, job.holder = READY, 0, 0, b""
 
 
 def _keys(details: Details) -> list[bytes]:

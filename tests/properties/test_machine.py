@@ -7,26 +7,22 @@ what was promised is still there, and what was rolled back was never promised.
 
 from __future__ import annotations
 
-import tempfile
 from copy import deepcopy
-from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from esker.engine import limits
 from esker.engine.commands import (
     Ack,
     Command,
     ConfigureTopic,
-    CreateTopic,
     Delete,
     DeleteTopic,
-    Details,
     Enqueue,
     EnqueueAlike,
     Extend,
@@ -45,112 +41,21 @@ from esker.engine.commands import (
     Withdraw,
     Working,
 )  # fmt: skip
-from esker.engine.config import Backoff, Durability, Mode, Pause, TopicConfig
+from esker.engine.config import Durability, Mode, Pause, TopicConfig
 from esker.engine.ids import place
-from esker.engine.queues import ready
 from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.queues.job import JobState
-from esker.engine.replies import Added, Count, Done, Extended, Jobs, Leased, Paused, Reply, StillWorking, TopicView
+from esker.engine.replies import Added, Count, Done, Extended, Jobs, Leased, Paused, StillWorking, TopicView
 from esker.errors import Code, Refusal
-from esker.store import checkpoint, jobs
 from tests.engine.audit import audit
 from tests.engine.dump import dump_job
-from tests.engine.rig import START_MS, expect
+from tests.engine.rig import expect
 from tests.properties.model import DELAYED, LEASED, READY, SPENT, WITHDRAWN, Model, ModelJob
-from tests.properties.world import World
-
-# What queues there are. An example plays on one to three of them, so that much happens to few jobs.
-QUEUES: dict[bytes, TopicConfig | None] = {
-    b"lazy": None,  # made on first use
-    b"keyed": TopicConfig(
-        mode=Mode.MAX, partitions=3, dead_letter=b"grave", max_deliveries=2,
-        backoff=Backoff(base_ms=100, factor=2.0, cap_ms=300, jitter=0.0),
-    ),
-    b"bounded": TopicConfig(
-        mode=Mode.FIFO, durability=Durability.MEMORY, max_in_flight=2, lease_ms=1000, dead_letter=b"grave",
-        max_deliveries=1,
-    ),
-    b"fleeting": TopicConfig(durability=Durability.EPHEMERAL, ttl_ms=5000, idempotency_window_ms=10_000),
-    b"disk": TopicConfig(
-        durability=Durability.DISK, partitions=2, leases_durable=True, idempotency_window_ms=2000, dead_letter=b"grave",
-        max_deliveries=1,
-    ),
-}  # fmt: skip
-PASSING_MS = (0, 1, 5, 50, 99, 100, 500, 1000, 1024, 2000, 5000, 30_000, 301_000)
-
-places = st.integers(0, 5)  # of a queue on the stage
-picks = st.lists(st.integers(0, 30), min_size=1, max_size=3)
-token_kinds = st.sampled_from(["none", "live", "stale"])
-details = st.one_of(
-    st.none(),
-    st.builds(Details, delay_ms=st.sampled_from([0, 0, 1, 50, 1000]), max_deliveries=st.sampled_from([None, 1, 3])),
-    st.builds(Details, key=st.sampled_from([b"k1", b"k2", b"k3"])),
-    st.builds(Details, producer=st.just(b"p"), epoch=st.integers(0, 1), sequence=st.integers(0, 3)),
-)
-new_jobs = st.builds(
-    NewJob,
-    payload=st.binary(min_size=0, max_size=12),
-    priority=st.sampled_from([0, 0, 1, -1, 7, limits.PRIORITY_MIN, limits.PRIORITY_MAX]),
-    retry_ms=st.sampled_from([None, None, None, 0, 1, 100, 1000]),
-    ttl_ms=st.sampled_from([None, None, 0, 1, 900, 3000]),
-    details=details,
-)
+from tests.properties.record_rules import RecordRules
+from tests.properties.stage import GRAVE, PASSING_MS, QUEUES, new_jobs, picks, places, token_kinds
 
 
-class EngineMachine(RuleBasedStateMachine):
-    on_disk = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = pytest.MonkeyPatch()
-        self._shrink_limits()
-        self.scratch = tempfile.TemporaryDirectory(prefix="esker-") if self.on_disk else None
-        self.world = World(None if self.scratch is None else Path(self.scratch.name) / "store")
-        self.model = Model()
-        self.now = START_MS
-        self.history: dict[int, Model] = {}  # the model at each journal position
-        self.tokens: dict[int, list[int]] = {}
-        self.stage: list[bytes] = []
-        self.seen: list[int] = []  # every id ever answered
-        # What was told to clients, and may therefore never be taken back; and what waits to be told.
-        self.given: dict[tuple[int, int], int] = {}
-        self.over: set[int] = set()
-        self.untold: list[int] = []
-        self.untold_over: list[int] = []
-
-    def _shrink_limits(self) -> None:
-        """Small bounds, so that small examples meet them."""
-        self.patches.setattr(limits, "TIMERS_PER_TURN", 3)
-        self.patches.setattr(limits, "SEQ_RESERVE", 5)
-        self.patches.setattr(ready, "_SLACK", 2)
-        for module in (checkpoint, jobs):
-            self.patches.setattr(module, "WRITE_KEYS", 4)
-        self.patches.setattr(jobs, "_LOOK", 3)
-
-    def teardown(self) -> None:
-        self.world.close()
-        if self.scratch is not None:
-            self.scratch.cleanup()
-        self.patches.undo()
-
-    def do(self, command: Command) -> Reply:
-        return self.world.do(command, self.now)
-
-    def queue(self, at: int) -> bytes:
-        return self.stage[at % len(self.stage)]
-
-    def pick(self, numbers: list[int]) -> list[int]:
-        """Ids by number: mostly living jobs, those that were leased before the others; some dead ones."""
-        living = sorted(self.model.jobs(), key=lambda job: (-len(self.tokens.get(job.id, [])), job.id))
-        ids = [job.id for job in living[:12]] + self.seen[-4:]
-        return [ids[number % len(ids)] for number in numbers] if ids else [12345 << 80]
-
-    def with_tokens(self, ids: list[int], kind: str) -> list[int] | None:
-        if kind == "none":
-            return None
-        position = -1 if kind == "live" else 0
-        return [self.tokens.get(job_id, [99])[position] for job_id in ids]
-
+class EngineMachine(RecordRules):
     def settle(self, ids: list[int], tokens: list[int] | None) -> list[tuple[int, ModelJob | None]]:
         """The jobs a settling command may touch; None where the id or the token is no good."""
         found: list[tuple[int, ModelJob | None]] = []
@@ -172,14 +77,8 @@ class EngineMachine(RuleBasedStateMachine):
                 self.create(name, config)
                 if config.dead_letter is not None and b"grave" not in self.stage:
                     self.stage = [*self.stage, b"grave"]
+                    self.create(b"grave", GRAVE)
         self.world.sync()
-
-    def create(self, name: bytes, config: TopicConfig) -> None:
-        reply = self.do(CreateTopic(name, config))
-        if name in self.model.topics:
-            assert expect(Refusal, reply).code == Code.TOPIC_EXISTS
-        else:
-            assert expect(TopicView, reply).number == self.model.make(name, config, self.now, lazy=False).number
 
     @rule(at=places, jobs=st.lists(new_jobs, max_size=4))
     def enqueue(self, at: int, jobs: list[NewJob]) -> None:
@@ -197,6 +96,8 @@ class EngineMachine(RuleBasedStateMachine):
         reply = self.do(command)
         if topic is not None and topic.pause & Pause.IN:
             assert expect(Refusal, reply).code == Code.PAUSED
+            return
+        if topic is not None and self.is_refused(topic, self.model.new_among(name, jobs, self.now), reply):
             return
         added = expect(Added, reply)
         if topic is None:
@@ -225,14 +126,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert (delivery.payload, delivery.attempts, delivery.deadline_ms, delivery.priority) == (
                 job.payload, job.attempts, job.due_ms, job.priority,
             )  # fmt: skip
-            assert delivery.token not in self.tokens.get(delivery.id, [])
-            job.token = delivery.token
-            self.tokens.setdefault(delivery.id, []).append(delivery.token)
-            if job.state == SPENT and self.is_durable(job):
-                self.untold_over.append(job.id)
-
-    def is_durable(self, job: ModelJob) -> bool:
-        return self.model.topic_of(job).config.durability == Durability.FSYNC
+            self.take(job, delivery.id, delivery.token)
 
     @rule(numbers=picks, kind=token_kinds)
     def ack(self, numbers: list[int], kind: str) -> None:
@@ -405,7 +299,9 @@ class EngineMachine(RuleBasedStateMachine):
         name = self.queue(at)
         reply = self.do(DeleteTopic(name))
         assert isinstance(reply, Done if self.model.delete_topic(name) else Refusal)
-        if again:
+        if name == b"grave":  # is never missing, not even after a crash: a burial would make it anew as a log
+            self.create(name, GRAVE)
+        elif again:
             self.remember()
             self.create(name, QUEUES.get(name) or TopicConfig())
 
@@ -413,15 +309,19 @@ class EngineMachine(RuleBasedStateMachine):
         at=places,
         mode=st.sampled_from(Mode),
         durability=st.sampled_from([Durability.MEMORY, Durability.DISK, Durability.FSYNC]),
+        cap=st.sampled_from([1, 2, 6]),
     )
-    def configure(self, at: int, mode: Mode, durability: Durability) -> None:
+    def configure(self, at: int, mode: Mode, durability: Durability, cap: int) -> None:
         name = self.queue(at)
         topic = self.model.topics.get(name)
         if topic is None or topic.config.durability == Durability.EPHEMERAL:
             return
-        config = msgspec.structs.replace(topic.config, mode=mode, durability=durability)
+        config = msgspec.structs.replace(
+            topic.config, mode=mode, durability=durability, cap_records=cap if topic.config.cap_records else 0
+        )
         expect(TopicView, self.do(ConfigureTopic(name, config)))
         topic.configure(config)
+        topic.enforce_caps()
         topic.lazy = False
 
     @rule(count=st.integers(1, 3))
@@ -502,6 +402,7 @@ class EngineMachine(RuleBasedStateMachine):
     def come_back(self, model: Model) -> None:
         self.model = deepcopy(model)
         self.model.forget_ephemeral()
+        self.model.forget_leases()
         self.history = {}
         self.untold, self.untold_over = [], []
         machine = self.world.machine
@@ -512,8 +413,11 @@ class EngineMachine(RuleBasedStateMachine):
                 assert all(mine <= its.next_seq for mine, its in zip(topic.next_seqs, partitions, strict=True))
                 topic.next_seqs = [partition.next_seq for partition in partitions]
             topic.active_ms = min(topic.active_ms, machine.topics[topic.number].active_ms)
-            for job in topic.jobs:  # the store does not know holders: a lease loaded from it just runs out
-                job.holder = partitions[job.partition].holders.get(job.seq, b"")
+            if topic.config.durability == Durability.EPHEMERAL:  # as old as the last checkpoint
+                assert all(its.head_seq <= mine for mine, its in zip(topic.heads, partitions, strict=True))
+                topic.heads = [partition.head_seq for partition in partitions]
+                topic.cap_floors = [partition.cap_floor for partition in partitions]
+                topic.ttl_floors = [partition.ttl_floor for partition in partitions]
         self.catch_up()
 
     # -- after every step
@@ -540,6 +444,9 @@ class EngineMachine(RuleBasedStateMachine):
             its = machine.names[name]
             assert (its.pause, its.config, its.lazy) == (topic.pause, topic.config, topic.lazy)
             assert [partition.next_seq for partition in its.partitions] == topic.next_seqs
+            assert [partition.head_seq for partition in its.partitions] == topic.heads
+            assert [partition.cap_floor for partition in its.partitions] == topic.cap_floors
+            assert [partition.ttl_floor for partition in its.partitions] == topic.ttl_floors
             found = {
                 (partition.index, seq): dump_job(machine, partition, job)
                 for partition in its.partitions
@@ -576,8 +483,8 @@ class EngineMachineSoak(EngineMachine):
     pass
 
 
-TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(max_examples=1000, stateful_step_count=50)
+TestEngine = pytest.mark.timeout(600)(EngineMachine.TestCase)  # a minute, on a machine that has nothing else to do
+EngineMachine.TestCase.settings = settings(max_examples=1000, stateful_step_count=50)
 
 TestEngineOnDisk = EngineMachineOnDisk.TestCase
 TestEngineOnDisk.settings = settings(max_examples=20, stateful_step_count=40)

@@ -136,7 +136,7 @@ def test_a_cold_payload_is_read_back_wherever_it_is_asked_for(world: World) -> N
 
 
 def test_what_a_restart_finds_is_what_was_there(world: World) -> None:
-    do(world, CreateTopic(Q, TopicConfig(durability=Durability.DISK)))
+    do(world, CreateTopic(Q, TopicConfig(durability=Durability.DISK, leases_durable=True)))
     add(
         world,
         NewJob(b"a"),

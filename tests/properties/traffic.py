@@ -8,15 +8,25 @@ import msgspec
 
 from esker.engine.commands import (
     Ack,
+    AckHeld,
+    Append,
     ConfigureTopic,
     CreateTopic,
     Delete,
+    DeleteRecords,
     DeleteTopic,
     Details,
+    EnqueueAlike,
     Extend,
+    ExtendHeld,
+    Lease,
+    LeaseCohort,
     Nack,
+    NackHeld,
+    NewRecord,
     PauseTopic,
     Purge,
+    Read,
     Release,
     ReplayDeadLetters,
     Reprioritise,
@@ -25,6 +35,7 @@ from esker.engine.commands import (
     Working,
 )  # fmt: skip
 from esker.engine.config import Backoff, Durability, Mode, Pause, TopicConfig
+from esker.engine.ids import place
 from tests.engine.rig import Rig
 
 CONFIGS = {
@@ -33,6 +44,7 @@ CONFIGS = {
     b"disk": TopicConfig(
         durability=Durability.DISK, backoff=Backoff(base_ms=50), max_deliveries=1, dead_letter=b"grave"
     ),
+    b"capped": TopicConfig(cap_records=6, max_deliveries=2, dead_letter=b"queued grave"),
 }
 
 
@@ -40,6 +52,7 @@ def live(rig: Rig, dice: Random, steps: int) -> None:
     """Runs `steps` random commands. Nothing in it is ephemeral, so the journal alone says all."""
     for name, config in CONFIGS.items():
         rig.do(CreateTopic(name, config))
+    rig.do(CreateTopic(b"queued grave", TopicConfig()))
     ids: list[int] = []
     for _ in range(steps):
         topic = dice.choice([*CONFIGS, b"lazy"])
@@ -58,10 +71,25 @@ def live(rig: Rig, dice: Random, steps: int) -> None:
                 Ack(some[:1]), Nack(some), Nack(some, delay_ms=20), Extend(some, 300), Release(b"w1"), Requeue(some),
                 Withdraw(some), Delete(some[:1]), Reprioritise(some, dice.randint(-3, 3)),
                 ReplayDeadLetters(b"grave", None, 2), Working(some[0]) if some else Release(b"w0"),
+                ReplayDeadLetters(b"queued grave", None, 2),
             )))  # fmt: skip
+            _use_records(rig, dice, topic, [place(each).seq for each in some])
         else:
             _change_topic(rig, dice, topic)
         ids = ids[-60:]
+
+
+def _use_records(rig: Rig, dice: Random, topic: bytes, seqs: list[int]) -> None:
+    if topic not in rig.machine.names:
+        return  # a write would make it as a log
+    holder = b"w%d" % dice.randint(0, 2)
+    records = [NewRecord(dice.randbytes(3), dice.choice([b"", b"t", b"u"])) for _ in range(dice.randint(1, 3))]
+    rig.do(dice.choice((
+        Append(topic, records), Append(topic, records, b"k%d" % dice.randint(0, 5)), Read(topic),
+        AckHeld(topic, seqs, holder), NackHeld(topic, seqs, holder), ExtendHeld(topic, seqs, holder, 300),
+        DeleteRecords(topic, tag=b"t"), DeleteRecords(topic, min(seqs, default=0)),
+        EnqueueAlike(topic, [b"a", b"b"], 100, 5000), LeaseCohort(topic, [Lease(topic, 2, None, holder)] * 2),
+    )))  # fmt: skip
 
 
 def _add(rig: Rig, dice: Random, topic: bytes) -> int:

@@ -17,8 +17,8 @@ from esker.engine.replies import Reply
 from esker.journal.memory import MemoryJournal
 from esker.node.recovery import recover
 from esker.store.checkpoint import Checkpoint
+from esker.store.cold import ColdStore
 from esker.store.interface import Puts, Ranges, Store
-from esker.store.jobs import cold_payload
 from esker.store.memory import MemoryStore
 from esker.store.rocksdb import RocksStore
 from esker.store.slices import Slice
@@ -64,7 +64,7 @@ class World:
 
     def _new_machine(self) -> Machine:
         self._lives += 1
-        return Machine(Random(self._lives), cold=lambda *at: cold_payload(self.store, *at))
+        return Machine(Random(self._lives), cold=ColdStore(self.store))
 
     def do(self, command: Command, now: int) -> Reply:
         machine = self.machine
@@ -105,6 +105,9 @@ class World:
             for partition, job in piece.saved:
                 if job.payload is not None and partition.jobs.get(job.seq) is job and cool.random() < 0.6:
                     partition.cool(job)
+            for log, block in piece.blocks:
+                if cool.random() < 0.6:
+                    log.cool(block)
         self.made = []
 
     def finish_checkpoint(self, cool: Random) -> None:

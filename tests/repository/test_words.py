@@ -18,7 +18,7 @@ FUNCTION_LINES_MAX = 80
 BANNED_MODULE_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "base", "misc"})
 
 FORBIDDEN = {
-    "a path of somebody's machine": r"(?<![\w.])/(?:[w]ork|[r]oot|[h]ome)/|(?<![\w.])/[w]ork\b",
+    "a path of somebody's machine": r"(?<![\w.}])/(?:[w]ork|[r]oot|[h]ome)/",
     "a package registry": r"[p]ypi\.org|[p]ythonhosted\.org|[n]pmjs\.org|--(?:extra-)?[i]ndex-url[ =]",
     "unfinished work": r"\b(?:[T]ODO|[F]IXME|[X]XX|[H]ACK)\b",
 }

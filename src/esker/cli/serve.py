@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import json
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,9 @@ from rich.table import Table
 
 from esker import __version__
 from esker.errors import DataDirectoryError, EskerError, JournalCorrupt, SettingsError
+from esker.fronts.access import KeyRing
+from esker.fronts.http.options import HttpOptions
+from esker.fronts.http.server import HttpServer
 from esker.fronts.resp.options import RespOptions
 from esker.fronts.resp.server import RespServer
 from esker.node import diagnostics
@@ -48,10 +52,15 @@ def serve(
     resp_port: Annotated[
         int | None, typer.Option(min=-1, max=65535, help="Redis protocol; 0 picks one, -1 is off.", show_default="7711")
     ] = None,
-    http_port: Annotated[int | None, typer.Option(help="HTTP; not in this version.", show_default="-1")] = None,
+    http_port: Annotated[
+        int | None, typer.Option(min=-1, max=65535, help="HTTP; 0 picks one, -1 is off.", show_default="4000")
+    ] = None,
     grpc_port: Annotated[int | None, typer.Option(help="gRPC; not in this version.", show_default="-1")] = None,
     dashboard_port: Annotated[
         int | None, typer.Option(help="Web page; not in this version.", show_default="-1")
+    ] = None,
+    archive: Annotated[
+        str | None, typer.Option(help="Folder or URL for old records and history, as Parquet.", show_default="none")
     ] = None,
     port_file: Annotated[str | None, typer.Option(help="Write the bound ports here, as JSON, when ready.")] = None,
     config: Annotated[
@@ -64,7 +73,7 @@ def serve(
     """Run a node: one process with its journal, its store and its fronts."""
     named = {
         "data": data, "host": host, "resp_port": resp_port, "http_port": http_port, "grpc_port": grpc_port,
-        "dashboard_port": dashboard_port, "port_file": port_file,
+        "dashboard_port": dashboard_port, "port_file": port_file, "archive": archive,
     }  # fmt: skip
     try:
         flags = {name: str(value) for name, value in named.items() if value is not None}
@@ -74,10 +83,12 @@ def serve(
                 raise SettingsError(f"--set {pair}: expected NAME=VALUE")
             flags[name] = value
         settings = read_settings(flags, os.environ, config)
-        _check_exposure(settings)
+        keys = KeyRing.parse(settings.api_keys)
+        settings.api_keys = ""  # from here on only digests are kept
+        _check_exposure(settings, keys)
         diagnostics.configure(settings.diagnostics)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        code = uvloop.run(_run(settings))
+        code = uvloop.run(_run(settings, keys))
     except (SettingsError, DataDirectoryError, JournalCorrupt) as error:
         typer.echo(f"esker: {error}", err=True)
         raise typer.Exit(2) from error
@@ -87,19 +98,29 @@ def serve(
     raise typer.Exit(code)
 
 
-def _check_exposure(settings: Settings) -> None:
-    """Beyond this machine, nobody gets in without a password."""
-    if settings.password:
+def _check_exposure(settings: Settings, keys: KeyRing) -> None:
+    """Beyond this machine, nobody gets in without a password or a key."""
+    if settings.allow_insecure_no_auth or _is_loopback(settings.host):
         return
-    try:
-        loopback = ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:
-        loopback = settings.host == "localhost"
-    if not loopback:
+    if settings.resp_port >= 0 and not settings.password:
         raise SettingsError(
             f"host {settings.host} is reachable from outside and no password is set; "
             "set one (ESKER_PASSWORD=…) or listen on 127.0.0.1"
         )
+    if settings.http_port >= 0 and not keys.required:
+        raise SettingsError(
+            f"host {settings.host} is reachable from outside and no api_keys are set; "
+            "set some (ESKER_API_KEYS=…), listen on 127.0.0.1, or say allow_insecure_no_auth=1"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    """Only if every address it stands for is; one that cannot be resolved is not."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return bool(found) and all(ip_address(address[0]).is_loopback for *_, address in found)
 
 
 def _allow_connections(settings: Settings) -> None:
@@ -123,40 +144,59 @@ def _calm_collector() -> None:
     gc.set_threshold(*_COLLECT_EVERY)
 
 
-async def _run(settings: Settings) -> int:
+async def _run(settings: Settings, keys: KeyRing) -> int:
     _allow_connections(settings)
     node = Node(settings)
     _calm_collector()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, node.shutdown)
-    server: RespServer | None = None
+    resp: RespServer | None = None
+    http: HttpServer | None = None
     try:
         if settings.resp_port >= 0:
-            server = await _listen(node, settings)
-        ports = {"pid": os.getpid(), "resp": server.port if server is not None else -1}
+            resp = await _listen_resp(node, settings)
+        if settings.http_port >= 0:
+            http = await _listen_http(node, settings, keys)
+        ports = {
+            "pid": os.getpid(),
+            "resp": resp.port if resp is not None else -1,
+            "http": http.port if http is not None else -1,
+        }
         _banner(node, settings, ports)
         if settings.port_file:
             _write_whole(Path(settings.port_file), json.dumps(ports))
         await node.stop_asked.wait()
     finally:
-        if server is not None:
-            await server.close()
+        if http is not None:
+            await http.close()
+        if resp is not None:
+            await resp.close()
         await node.close()
     return 0 if node.stopped is None else 1
 
 
-async def _listen(node: Node, settings: Settings) -> RespServer:
+async def _listen_resp(node: Node, settings: Settings) -> RespServer:
     options = RespOptions(clients_max=settings.clients_max, idle_timeout_s=settings.idle_timeout_s)
     server = RespServer(node, options, [settings.password.encode()])
     try:
         await server.start(settings.host, settings.resp_port)
     except OSError as error:
-        raise SettingsError(
-            f"cannot listen on {settings.host}:{settings.resp_port}: {error.strerror or error}; "
-            "choose another --resp-port"
-        ) from error
+        raise _taken(settings.host, settings.resp_port, error, "--resp-port") from error
     return server
+
+
+async def _listen_http(node: Node, settings: Settings, keys: KeyRing) -> HttpServer:
+    server = HttpServer(node, HttpOptions.of(settings), keys)
+    try:
+        await server.start(settings.host, settings.http_port)
+    except OSError as error:
+        raise _taken(settings.host, settings.http_port, error, "--http-port") from error
+    return server
+
+
+def _taken(host: str, port: int, error: OSError, flag: str) -> SettingsError:
+    return SettingsError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another {flag}")
 
 
 def _write_whole(path: Path, text: str) -> None:
@@ -170,7 +210,10 @@ def _banner(node: Node, settings: Settings, ports: dict[str, int]) -> None:
     recovered = node.recovered
     rows = Table.grid(padding=(0, 2))
     rows.add_row("Redis protocol", f"redis-cli -h {settings.host} -p {ports['resp']}" if ports["resp"] > 0 else "off")
-    rows.add_row("try", f"redis-cli -p {ports['resp']} ADDJOB q hello 0 PRIORITY 5")
+    scheme = "https" if settings.tls_cert else "http"
+    rows.add_row("HTTP", f"{scheme}://{settings.host}:{ports['http']}/docs" if ports["http"] > 0 else "off")
+    if ports["resp"] > 0:
+        rows.add_row("try", f"redis-cli -p {ports['resp']} ADDJOB q hello 0 PRIORITY 5")
     rows.add_row("data", f"{Path(settings.data).absolute()}")
     rows.add_row("recovered", f"{recovered.jobs:,} jobs in {recovered.topics:,} topics, {recovered.seconds:.2f} s")
     rows.add_row("memory limit", f"{settings.memory_limit_bytes / 2**30:.1f} GiB")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from esker.engine.config import Pause, TopicConfig
+from esker.engine.config import Pause, RouterOptions, TopicConfig
 
 
 class Details(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
@@ -20,11 +20,12 @@ class Details(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defau
     max_deliveries: int | None = None  # None: the topic's
     tag: bytes = b""
     node: bytes = b""
-    meta: tuple[tuple[bytes, bytes], ...] = ()
+    meta: bytes = b""  # a JSON object as text; empty: none
     producer: bytes = b""  # idempotent producer: (producer, epoch, sequence)
     epoch: int = 0
     sequence: int = 0
     key: bytes = b""  # idempotency key
+    hops: int = 0  # times routers forwarded it before it came here
 
 
 NO_DETAILS = Details()
@@ -68,6 +69,16 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
     lease_ms: int | None = None  # None: the job's own retry time
     holder: bytes = b""  # whoever holds it; all its leases can be released at once
+
+
+class LeaseCohort(msgspec.Struct, frozen=True, gc=False):
+    """Serves many claims of one topic in one pass, in rounds: each gets a job before any gets its next.
+
+    Answered with `CohortLeased`. The `topic` of the claims is not looked at.
+    """
+
+    topic: bytes
+    claims: Sequence[Lease]
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +177,154 @@ class ReplayDeadLetters(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
 
 
+class AckHeld(msgspec.Struct, frozen=True, gc=False):
+    """Acks jobs by seq, each only if `holder` holds its live lease, and (where a token is given) that very lease.
+
+    `tokens` are in the order of `seqs`; None among them asks for no token. Topics of one partition only.
+    """
+
+    topic: bytes
+    seqs: Sequence[int]
+    holder: bytes
+    tokens: Sequence[int | None] | None = None
+
+
+class NackHeld(msgspec.Struct, frozen=True, gc=False):
+    """Gives jobs back by seq, under the rules of `AckHeld`."""
+
+    topic: bytes
+    seqs: Sequence[int]
+    holder: bytes
+    tokens: Sequence[int | None] | None = None
+    delay_ms: int = 0
+
+
+class ExtendHeld(msgspec.Struct, frozen=True, gc=False):
+    """Sets the deadline of held leases to now + lease_ms, under the rules of `AckHeld`."""
+
+    topic: bytes
+    seqs: Sequence[int]
+    holder: bytes
+    lease_ms: int
+    tokens: Sequence[int | None] | None = None
+
+
+class NewRecord(msgspec.Struct, frozen=True, gc=False):
+    """`data` and `meta` are JSON texts that pass through unparsed; an empty `tag`, `node` or `meta` is none."""
+
+    data: bytes
+    tag: bytes = b""
+    node: bytes = b""
+    meta: bytes = b""
+
+
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """Adds all records with seqs in a row, or none. On a queue each record becomes a job.
+
+    A missing topic is made with `config`, or, if that is None, as a log of class disk.
+    With `key`, a repetition within the topic's window adds nothing and is answered like the first time.
+    """
+
+    topic: bytes
+    records: Sequence[NewRecord]
+    key: bytes = b""
+    config: TopicConfig | None = None
+    create: bool = True
+
+
+class Read(msgspec.Struct, frozen=True, gc=False):
+    """The records behind seq `after`, without those of `nodes`. Reads a queue's jobs too, and never leases them."""
+
+    topic: bytes
+    after: int = 0
+    limit: int = 256
+    max_bytes: int = 1 << 20  # of data and meta; one record always fits
+    nodes: frozenset[bytes] = frozenset()
+
+
+class DeleteRecords(msgspec.Struct, frozen=True, gc=False):
+    """Removes, once and for good, what is below `before_seq` and has the tag (with `prefix`: a tag that starts so).
+
+    At least one of `before_seq` and `tag` is given. On a queue it removes jobs, leased or not.
+    """
+
+    topic: bytes
+    before_seq: int | None = None
+    tag: bytes | None = None
+    prefix: bool = False
+
+
+class ArchiveRecords(msgspec.Struct, frozen=True, gc=False):
+    """The records of a log (by its number) from `first` to `last` are in `file`: from now on they are read there."""
+
+    topic: int
+    first: int
+    last: int
+    file: str
+
+
+class PutTopic(msgspec.Struct, frozen=True, gc=False):
+    """Makes a topic, or gives it this config."""
+
+    topic: bytes
+    config: TopicConfig
+
+
+class DropTopic(msgspec.Struct, frozen=True, gc=False):
+    """Removes a topic, and the routers at its ends; `if_empty` refuses when it holds anything."""
+
+    topic: bytes
+    if_empty: bool = False
+
+
+class TopicState(msgspec.Struct, frozen=True, gc=False):
+    """`touch`: counts as a consumption, which raises the topic's automatic priority for a while."""
+
+    topic: bytes
+    touch: bool = True
+
+
+class ListTopics(msgspec.Struct, frozen=True, gc=False):
+    """A page of topics in order of their names, behind the name `after`."""
+
+    prefix: bytes = b""
+    after: bytes = b""
+    count: int = 100
+    touch: bool = False
+
+
+class PutRouter(msgspec.Struct, frozen=True, gc=False):
+    """Makes a router, or gives it these options; its source and dest cannot change. Missing topics are made."""
+
+    name: bytes
+    source: bytes
+    dest: bytes
+    options: RouterOptions
+    create_dest: bool = True
+
+
+class DropRouter(msgspec.Struct, frozen=True, gc=False):
+    name: bytes
+
+
+class RouterState(msgspec.Struct, frozen=True, gc=False):
+    name: bytes
+
+
+class ListRouters(msgspec.Struct, frozen=True, gc=False):
+    """A page of routers in order of their names, behind the name `after`."""
+
+    prefix: bytes = b""
+    source: bytes | None = None
+    dest: bytes | None = None
+    after: bytes = b""
+    count: int = 100
+
+
+class Forward(msgspec.Struct, frozen=True, gc=False):
+    """Lets routers that are behind their source catch up: a bounded step. Answered with `Count`: copies made."""
+
+
 class Show(msgspec.Struct, frozen=True, gc=False):
     id: int
 
@@ -206,7 +365,9 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 
 Command = (
-    Enqueue | EnqueueAlike | Lease | Ack | Nack | Extend | Release | Working | Requeue | Withdraw | Delete
-    | Reprioritise | Purge | PauseTopic | CreateTopic | ConfigureTopic | DeleteTopic | DeleteAllTopics
-    | ReplayDeadLetters | Show | Peek | Length | Stats | ScanTopics | ScanJobs | Tick
+    Enqueue | EnqueueAlike | Lease | LeaseCohort | Ack | Nack | Extend | Release | Working | Requeue | Withdraw
+    | Delete | Reprioritise | Purge | PauseTopic | CreateTopic | ConfigureTopic | DeleteTopic | DeleteAllTopics
+    | ReplayDeadLetters | AckHeld | NackHeld | ExtendHeld | Append | Read | DeleteRecords | ArchiveRecords | PutTopic
+    | DropTopic | TopicState | ListTopics | PutRouter | DropRouter | RouterState | ListRouters | Forward
+    | Show | Peek | Length | Stats | ScanTopics | ScanJobs | Tick
 )  # fmt: skip

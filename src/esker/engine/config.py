@@ -47,6 +47,31 @@ class Pause(IntEnum):
     ALL = 3
 
 
+class Discard(StrEnum):
+    """What a full topic does: lets go of its oldest records, or refuses new ones."""
+
+    OLD = "old"
+    REJECT = "reject"
+
+
+class Guarantee(StrEnum):
+    """Of a router's copies."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE = "exactly_once"
+
+
+class RouterOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a router forwards, and how. `filter_tag` None: everything."""
+
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    filter_tag: bytes | None = None
+    filter_prefix: bool = False  # the tag begins with `filter_tag`, instead of being it
+    allow_cycle: bool = False
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+
+
 class Backoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Delay before a failed job is tried again: base * factor^(attempt-1), at most cap, times (1 - jitter..1)."""
 
@@ -73,6 +98,14 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dead_letter: bytes | None = None
     backoff: Backoff = Backoff()
     idempotency_window_ms: int = limits.DAY_MS
+    cap_records: int = 0
+    cap_bytes: int = 0
+    discard: Discard = Discard.OLD
+    priority: int | None = None  # of delivery when the node is busy; None: how lately it was consumed decides
+    auto_priority: bool = True
+    auto_create: bool = True
+    dedupe_node: bool = True  # readers may leave out their own records
+    claim_jitter_ms: int = 0  # claims that come within this long of each other share evenly; 0: first come
 
 
 def config_problem(config: TopicConfig, name: bytes) -> str | None:
@@ -86,10 +119,17 @@ def config_problem(config: TopicConfig, name: bytes) -> str | None:
         ("max_lease_ms", 1, limits.LEASE_MS_MAX),
         ("max_deliveries", 0, limits.DELIVERIES_MAX),
         ("idempotency_window_ms", 0, limits.YEAR_MS),
+        ("cap_records", 0, limits.SEQ_MAX),
+        ("cap_bytes", 0, limits.CAP_BYTES_MAX),
+        ("claim_jitter_ms", 0, limits.CLAIM_JITTER_MS_MAX),
     ):
         value = getattr(config, field)
         if not low <= value <= high:
             return f"{field} is {value}; it must be {low} to {high}"
+    if config.type == TopicType.KV:
+        return "type is kv; this version of Esker has queue and log"
+    if config.type == TopicType.LOG and config.partitions != 1:
+        return f"partitions is {config.partitions}; a log has 1"
     backoff = config.backoff
     if not 0 <= backoff.base_ms <= backoff.cap_ms <= limits.DELAY_MS_MAX:
         return f"backoff.base_ms is {backoff.base_ms}; it must be 0 to backoff.cap_ms ({backoff.cap_ms})"

@@ -1,8 +1,9 @@
 """Idempotent enqueue: what was added lately, so that a producer that tries again adds nothing twice.
 
-A job may carry an idempotency key, or (producer, epoch, sequence), or both. Each is remembered for the topic's window
-and at most `DEDUP_KEYS_MAX` at a time; a dict keeps them oldest first, so forgetting is from the front. Forgetting
-needs no event: an entry counts only while its window lasts, whether or not it is still here.
+A job may carry an idempotency key, or (producer, epoch, sequence), or both; a whole write of records may carry one key.
+The first letter of an entry says which, so that they never meet. Each is remembered for the topic's window and at most
+`DEDUP_KEYS_MAX` at a time; a dict keeps them oldest first, so forgetting is from the front. Forgetting needs no event:
+an entry counts only while its window lasts, whether or not it is still here.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from esker.engine.commands import Details
 
 
 class Remembered(NamedTuple):
+    """What a key stands for: `count` jobs or records from `seq` on."""
+
     created_ms: int
     seq: int
+    count: int = 1  # type: ignore[assignment]  # the name is taken by tuples, for what nobody needs here
+
+
+def write_key(key: bytes) -> bytes:
+    """Of a write of records as a whole."""
+    return b"w" + key
 
 
 def dedup_keys(details: Details) -> Iterator[bytes]:
@@ -38,9 +47,9 @@ class Dedup:
         entry = self.entries.get(key)
         return entry if entry is not None and entry.created_ms > since_ms else None
 
-    def remember(self, key: bytes, created_ms: int, seq: int) -> None:
+    def remember(self, key: bytes, created_ms: int, seq: int, count: int = 1) -> None:
         self.entries.pop(key, None)  # so that it moves to the young end
-        self.entries[key] = Remembered(created_ms, seq)
+        self.entries[key] = Remembered(created_ms, seq, count)
         self.added.add(key)
         self.dropped.discard(key)
         if len(self.entries) > limits.DEDUP_KEYS_MAX:

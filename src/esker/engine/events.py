@@ -14,7 +14,7 @@ from enum import IntEnum
 import msgspec
 
 from esker.engine.commands import Details
-from esker.engine.config import Pause, TopicConfig
+from esker.engine.config import Pause, RouterOptions, TopicConfig
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -186,15 +186,133 @@ class JobsEnqueued(_Event, frozen=True, tag=19):
     payloads: list[bytes]
 
 
+class KeyRemembered(_Event, frozen=True, tag=20):
+    """An idempotency key stands for `count` records (or jobs) from `seq` on."""
+
+    topic: int
+    partition: int
+    ts: int
+    key: bytes
+    seq: int
+    count: int
+
+
+class QueueTrimmed(_Event, frozen=True, tag=21):
+    """Live jobs below `evict_floor` were lost to a cap or to the topic's TTL: readers behind it are told."""
+
+    topic: int
+    partition: int
+    ts: int
+    cap_floor: int
+    ttl_floor: int
+
+
+class RecordBody(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """A record without its seq and time, which its place in a block tells. Shared by all copies routers make."""
+
+    data: bytes
+    tag: bytes = b""
+    node: bytes = b""
+    meta: bytes = b""
+    hops: int = 0  # times it was forwarded
+
+
+class RecordsAppended(_Event, frozen=True, tag=30):
+    topic: int
+    partition: int
+    seq: int  # of the first
+    ts: int
+    records: list[RecordBody]
+
+
+class LogTrimmed(_Event, frozen=True, tag=31):
+    """Where the floors are now: seqs below `cap_floor` went because the topic was full, below `ttl_floor` by age."""
+
+    topic: int
+    partition: int
+    ts: int
+    cap_floor: int
+    ttl_floor: int
+
+
+class RecordsDeleted(_Event, frozen=True, tag=32):
+    """Gone on request: everything below `below` (0: nothing), and the seqs of `runs` (first, count, first, ...)."""
+
+    topic: int
+    partition: int
+    ts: int
+    below: int
+    runs: list[int]
+
+
+class SeqsLost(_Event, frozen=True, tag=33):
+    """No record will ever have these seqs: readers that pass are told the reason."""
+
+    topic: int
+    partition: int
+    ts: int
+    first: int
+    last: int
+    reason: str
+
+
+class LogArchived(_Event, frozen=True, tag=34):
+    """The living records from `first` to `last` are in a file of the archive, and may leave the store."""
+
+    topic: int
+    partition: int
+    ts: int
+    first: int
+    last: int
+    file: str
+
+
+class RouterPut(_Event, frozen=True, tag=40):
+    """`cursor`: the last seq of the source that needs no forwarding."""
+
+    router: int
+    ts: int
+    name: bytes
+    source: int
+    dest: int
+    options: RouterOptions
+    cursor: int
+
+
+class RouterDropped(_Event, frozen=True, tag=41):
+    router: int
+    ts: int
+
+
+class RecordsForwarded(_Event, frozen=True, tag=42):
+    """Copies of the source's records up to `upto` are in the destination from `dest_seq` on.
+
+    `runs` are the source seqs that were copied (first, count, first, ...). With `derived` the copies are made again
+    from the source when this is folded, so a source append stays one write whatever the fan-out; else they were
+    journalled on their own and this only moves the cursor.
+    """
+
+    router: int
+    ts: int
+    upto: int
+    dest_seq: int
+    runs: list[int]
+    derived: bool
+    forwarded: int  # copies made in all
+
+
 Event = (
     TopicCreated | TopicConfigured | TopicDeleted | TopicPaused | SeqReserved | Purged
     | Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn
-    | JobReprioritised | JobRemoved | JobReplayed | JobsEnqueued
+    | JobReprioritised | JobRemoved | JobReplayed | JobsEnqueued | KeyRemembered | QueueTrimmed
+    | RecordsAppended | LogTrimmed | RecordsDeleted | SeqsLost | LogArchived
+    | RouterPut | RouterDropped | RecordsForwarded
 )  # fmt: skip
 JobEvent = (
     Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn
-    | JobReprioritised | JobRemoved | JobReplayed
+    | JobReprioritised | JobRemoved | JobReplayed | KeyRemembered | QueueTrimmed
 )  # fmt: skip
+LogEvent = RecordsAppended | LogTrimmed | RecordsDeleted | SeqsLost | LogArchived | KeyRemembered
 
 encode_batch = msgspec.msgpack.Encoder().encode
 decode_batch = msgspec.msgpack.Decoder(list[Event]).decode

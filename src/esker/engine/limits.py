@@ -29,11 +29,30 @@ META_KEYS_MAX = 64
 # Redis's own limit of one argument, and so the largest job its front can carry.
 PAYLOAD_BYTES_MAX = 512 * 1024 * 1024
 
+RECORD_BYTES_MAX = 1024 * 1024  # data and meta of one record of a log
+CAP_BYTES_MAX = 1 << 62
+CLAIM_JITTER_MS_MAX = 5 * SECOND_MS
+READ_RECORDS_MAX = 1000  # records in one reply
+READ_BYTES_MAX = 8 * 1024 * 1024
+READ_LOOK_MAX = 20_000  # records looked at for one reply, when most are filtered out
+
+# A block is what the store keeps and drops as a whole: large enough that its key costs little, small enough to read
+# for one record.
+BLOCK_RECORDS_MAX = 256
+BLOCK_BYTES_MAX = 64 * 1024
+
+FORWARD_COPIES_PER_STEP = 4096  # copies made by routers before others have their turn: about 2 ms
+ROUTER_HOPS_MAX = 8  # times a record is forwarded where routers may form a cycle
+# A router whose destination is full tries again after this long, and waits twice as long each time, up to the second.
+ROUTER_RETRY_MS_MIN = 50
+ROUTER_RETRY_MS_MAX = SECOND_MS
+ROUTER_DEPTH_MAX = 16  # topics that, each about to drop what is not yet forwarded, fill the next: bounds the stack
+
 ENQUEUE_JOBS_MAX = 10_000  # jobs in one command: bounds one turn of the loop and one journal frame
 LEASE_JOBS_MAX = 10_000  # jobs leased by one command
 SCAN_STEP_MAX = 10_000  # entries looked at by one scan call
 
-LEASE_MS_MAX = 12 * HOUR_MS
+LEASE_MS_MAX = DAY_MS
 DELAY_MS_MAX = 10 * YEAR_MS
 TTL_MS_MAX = 10 * YEAR_MS
 
@@ -58,6 +77,9 @@ DELIVERIES_MAX = 1 << 31  # that a config or a job may ask for before the dead l
 
 # Estimated memory of one waiting job beyond its payload, for the memory limit (bench/ measures the true figure).
 JOB_MEMORY_BYTES = 350
+
+# The same of one record of a log in memory: its struct, its place in the block, the headers of its byte strings.
+RECORD_MEMORY_BYTES = 160
 
 # A queue that was made without a config and stays empty leaves after this long (Disque: 300 s, sooner when full).
 IDLE_TOPIC_MS = 300 * SECOND_MS

@@ -5,7 +5,7 @@
     machine.must_sync                         whether a reply has to wait until they are on disk
 
 It is pure: no clock, no disk, no tasks. Time comes with each command; lease tokens and jitter come from the seeded
-`dice`; payloads that have left memory come from `cold`, which answers with exactly the bytes that were enqueued.
+`dice`; what has left memory comes back through `cold`, which answers with exactly what was saved.
 The same events, folded in the same order, give the same state: `fold` is what recovery and standbys call.
 
 A handler decides from the state, then calls `record` for each event; since evolving is immediate, the next decision of
@@ -17,45 +17,52 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from random import Random
 
-from esker.engine import commands, events, limits, topics
-from esker.engine.config import Pause, TopicConfig
+from esker.engine import catalogue, commands, events, limits, records
+from esker.engine.config import Durability, Pause, TopicConfig, TopicType
 from esker.engine.ids import PARTITION_MASK, PARTITION_SHIFT, TIME_SHIFT, TOPIC_MASK, TOPIC_SHIFT
 from esker.engine.limits import SEQ_MAX
-from esker.engine.queues import clockwork, consume, control, deadletters, inspect, produce
+from esker.engine.logs import archived, forwarding, routing
+from esker.engine.logs.block import Block
+from esker.engine.logs.cold import Cold, ColdBlocks, NothingCold
+from esker.engine.logs.partition import EVOLVE_LOG
+from esker.engine.logs.routers import Routers
+from esker.engine.logs.warmth import Warmth
+from esker.engine.queues import clockwork, cohort, consume, control, durability, held, inspect, produce, replays
 from esker.engine.queues.job import Job
-from esker.engine.queues.partition import EVOLVE, QueuePartition, Totals
+from esker.engine.queues.partition import EVOLVE as EVOLVE_QUEUE
+from esker.engine.queues.partition import QueuePartition, Totals
 from esker.engine.replies import Reply
-from esker.engine.topic import Topic
-from esker.errors import InvariantBroken, Refusal
+from esker.engine.topic import Partition, Topic
+from esker.errors import Refusal
 
-TopicEvent = events.TopicCreated | events.TopicConfigured | events.TopicDeleted | events.TopicPaused
-ColdPayloads = Callable[[int, int, int], bytes]
-
-
-def no_cold_payloads(topic: int, partition: int, seq: int) -> bytes:
-    """For a machine without a store, where every payload stays in memory."""
-    raise InvariantBroken(f"payload of job {topic}/{partition}/{seq} is neither in memory nor in a store")
+PartitionEvent = events.JobEvent | events.JobsEnqueued | events.LogEvent | events.SeqReserved
 
 
 class Machine:
-    def __init__(
-        self, dice: Random, cold: ColdPayloads = no_cold_payloads, watched: Container[bytes] = frozenset()
-    ) -> None:
+    def __init__(self, dice: Random, cold: Cold | None = None, watched: Container[bytes] = frozenset()) -> None:
+        """`cold` None: there is no store, and everything stays in memory."""
         self.dice = dice
-        self.cold = cold
+        self.cold = cold or NothingCold()
+        self.cold_blocks = ColdBlocks(self.cold)
         self.watched = watched  # topics someone waits for: they do not leave when idle
         self.lazy_config = TopicConfig()  # of a queue that is made on first use
+        self.log_config = TopicConfig(  # of a log that is
+            type=TopicType.LOG, durability=Durability.DISK, idempotency_window_ms=2 * limits.MINUTE_MS
+        )
         self.memory_limit = 0  # bytes; 0: none
         self.refuse_new: Refusal | None = None  # why no new job is taken, when the disk is full
 
         self.outbox: list[events.Event] = []
         self.must_sync = False
         self.woken: set[bytes] = set()  # topics that got ready jobs since this was last emptied
+        self.watched_topics: Container[bytes] = frozenset()  # topics whose readers want to hear of changes
+        self.changed: set[bytes] = set()  # those of them that got records, were made or went, since it was last emptied
 
         self.totals = Totals()
         self.wakes: list[tuple[int, int, int]] = []  # heap of (when, topic, partition)
         self.wakes_limit = limits.STALE_WAKES_MAX  # past this, the stale ones among them are looked for
         self.names: dict[bytes, Topic] = {}
+        self.sorted_names = catalogue.Names()
         self.topics: dict[int, Topic] = {}  # by number, and so in order of creation
         self.next_number = 1
         self._expires_ms = 0  # the one computed last
@@ -63,9 +70,11 @@ class Machine:
         # What the next checkpoint has to look at; each partition knows which of its jobs.
         self.deleted_topics: list[int] = []
         self.dirty_topics: set[Topic] = set()
-        self.touched: set[QueuePartition] = set()
-        self.graveyard: list[dict[int, Job]] = []  # memory to be freed in small steps
+        self.touched: set[Partition] = set()
+        self.graveyard: list[dict[int, Job] | dict[int, Block]] = []  # memory to be freed in small steps
         self.sweep: list[int] = []  # topics to look at for idleness in this round
+        self.routers = Routers()
+        self.warmth = Warmth()
 
     def handle(self, command: commands.Command, now: int) -> Reply:
         """Answers a command. A `Refusal` means that nothing was changed (but for what memory pressure let go of)."""
@@ -73,14 +82,15 @@ class Machine:
             now = self.last_ms  # the very object: jobs of one moment share it, which saves 32 bytes each
         else:
             self.last_ms = now
-        return HANDLERS[type(command)](self, command, now)
+        reply = HANDLERS[type(command)](self, command, now)
+        if self.routers.eager:
+            forwarding.forward_eager(self, now)
+        return reply
 
     # -- recording
 
-    def record(
-        self, partition: QueuePartition, event: events.JobEvent | events.JobsEnqueued, sync: bool = True
-    ) -> None:
-        """Makes an event of a job happen. `sync`: its outcome was promised to someone."""
+    def record(self, partition: Partition, event: PartitionEvent, sync: bool = True) -> None:
+        """Makes an event of a partition happen. `sync`: its outcome was promised to someone."""
         EVOLVE[type(event)](partition, event)
         self.touched.add(partition)
         topic = partition.topic
@@ -94,12 +104,20 @@ class Machine:
         partition.enqueued_all(batch)
         self.touched.add(partition)
         topic = partition.topic
+        self.queue_grew(topic)
         if topic.journaled:
             self.outbox += batch
             if topic.synced:
                 self.must_sync = True
 
-    def reserve(self, partition: QueuePartition, seqs: int) -> None:
+    def queue_grew(self, topic: Topic) -> None:
+        """Tells those who follow a queue as a log."""
+        if topic.name in self.watched_topics:
+            self.changed.add(topic.name)
+        if self.routers.by_source:
+            self.routers.source_moved(topic)
+
+    def reserve(self, partition: Partition, seqs: int) -> None:
         """Before a class that may lose its tail gives out seqs, a ceiling above them is promised on disk."""
         if not partition.topic.synced and partition.next_seq + seqs > partition.ceiling:
             ceiling = partition.next_seq + seqs + limits.SEQ_RESERVE
@@ -111,16 +129,20 @@ class Machine:
         self.outbox.append(event)
         self.must_sync = True
 
+    def drop_routers(self, topic: Topic, now: int) -> list[bytes]:
+        """Before a topic goes: the routers at its ends go first. Returns their names."""
+        return routing.drop_all_of(self, topic, now)
+
     def fold(self, event: events.Event) -> None:
         """Applies an event, to state that may be ahead of it (events.py says why that is harmless)."""
         change = FOLD.get(type(event))
         if change is not None:
             change(self, event)
             return
-        assert not isinstance(event, TopicEvent)
+        assert isinstance(event, PartitionEvent)
         topic = self.topics.get(event.topic)
         if topic is not None:  # else it was deleted later, and the checkpoint knows that already
-            partition = topic.partitions[event.partition]
+            partition = topic.partition(event.partition)
             EVOLVE[type(event)](partition, event)
             self.touched.add(partition)
 
@@ -128,15 +150,25 @@ class Machine:
         """After the last event of a recovery: nothing that may have been given out is given out again."""
         self.topics = dict(sorted(self.topics.items()))  # a checkpoint cut short may have known a younger one first
         for topic in self.topics.values():  # of every class: one that is fsync now may have been less before
-            for partition in topic.partitions:
+            for partition in topic.all_partitions():
                 if partition.ceiling > partition.next_seq:
                     partition.next_seq = partition.ceiling
                     self.touched.add(partition)
+            if topic.log is not None:
+                topic.log.settle()
+                if topic.log.unsaved.dropped:
+                    self.touched.add(topic.log)
+            elif not topic.journaled:
+                self.graveyard += [durability.forget(partition) for partition in topic.partitions]
+            if not topic.journaled:
+                self.touched.update(topic.all_partitions())
+        consume.forget_leases(self)
+        self.routers.settle(self)
 
     def release_reserves(self) -> None:
         """Before an orderly end: nothing is lost, so the seqs reserved but not given out need not be skipped."""
         for topic in self.topics.values():
-            for partition in topic.partitions:
+            for partition in topic.all_partitions():
                 if partition.ceiling > partition.next_seq:
                     partition.ceiling = partition.next_seq
                     self.touched.add(partition)
@@ -170,10 +202,16 @@ class Machine:
     def payload(self, partition: QueuePartition, job: Job) -> bytes:
         if job.payload is not None:
             return job.payload
-        return self.cold(partition.topic.number, partition.index, job.seq)
+        return self.cold.payload(partition.topic.number, partition.index, job.seq)
+
+    def consumed(self, name: bytes, now: int) -> None:
+        """Someone attached to a topic, or was sent of its records: that raises its automatic priority for a while."""
+        topic = self.names.get(name)
+        if topic is not None:
+            topic.last_read_ms = max(topic.last_read_ms, now)
 
     def memory_bytes(self) -> int:
-        """What the jobs cost: an estimate that needs no walk."""
+        """What jobs and records cost: an estimate that needs no walk."""
         return self.totals.jobs * limits.JOB_MEMORY_BYTES + self.totals.hot_bytes
 
     # -- evolving topics
@@ -182,24 +220,36 @@ class Machine:
         self.next_number = max(self.next_number, event.topic + 1)
         known = self.topics.get(event.topic)
         if known is not None:  # the checkpoint was ahead; an elder of the same name may have come and gone since
-            self.names[event.name] = known
+            self._name(known)
             return
-        topic = Topic(event.topic, event.name, event.config, event.ts, event.lazy, self.totals, self.wakes)
+        topic = self.new_topic(event.topic, event.name, event.config, event.ts, event.lazy)
         self.dirty_topics.add(topic)
-        self.add_topic(topic)
+        if event.name in self.watched_topics:
+            self.changed.add(event.name)
 
-    def add_topic(self, topic: Topic) -> None:
-        self.topics[topic.number] = topic
+    def new_topic(self, number: int, name: bytes, config: TopicConfig, created_ms: int, lazy: bool) -> Topic:
+        topic = Topic(number, name, config, created_ms, lazy, self.totals, self.wakes, self.cold_blocks)
+        self.topics[number] = topic
+        self._name(topic)
+        return topic
+
+    def _name(self, topic: Topic) -> None:
+        if topic.name not in self.names:
+            self.sorted_names.add(topic.name)
         self.names[topic.name] = topic
 
     def topic_configured(self, event: events.TopicConfigured) -> None:
         topic = self.topics.get(event.topic)
         if topic is not None:
+            was_journaled = topic.journaled
             topic.configure(event.config)
             topic.lazy = False
             self.dirty_topics.add(topic)
+            if topic.log is not None:
+                topic.log.configured(was_journaled)
             for partition in topic.partitions:
-                partition.set_mode()
+                durability.configured(partition, was_journaled)
+            self.touched.update(topic.all_partitions())
 
     def topic_paused(self, event: events.TopicPaused) -> None:
         topic = self.topics.get(event.topic)
@@ -213,6 +263,11 @@ class Machine:
         if topic is not None:
             if self.names.get(topic.name) is topic:
                 del self.names[topic.name]
+                self.sorted_names.remove(topic.name)
+                if topic.name in self.watched_topics:
+                    self.changed.add(topic.name)
+            if topic.log is not None:
+                self.graveyard.append(topic.log.leave())
             for partition in topic.partitions:
                 partition.forget_totals()
                 self.graveyard.append(partition.jobs)
@@ -225,6 +280,28 @@ class Machine:
             self.graveyard.append(partition.purged(event))
             self.touched.add(partition)
 
+    def router_put(self, event: events.RouterPut) -> None:
+        self.routers.put(event)
+
+    def router_dropped(self, event: events.RouterDropped) -> None:
+        self.routers.drop(event)
+
+
+def _reserved(partition: Partition, event: events.SeqReserved) -> None:
+    partition.reserved(event)
+
+
+def _key_remembered(partition: Partition, event: events.KeyRemembered) -> None:
+    partition.key_remembered(event)
+
+
+EVOLVE: dict[type, Callable[..., object]] = {
+    **EVOLVE_QUEUE,
+    **EVOLVE_LOG,
+    events.SeqReserved: _reserved,
+    events.KeyRemembered: _key_remembered,
+}
+"""How a partition of any kind takes an event of its own."""
 
 FOLD: dict[type, Callable[..., None]] = {
     events.TopicCreated: Machine.topic_created,
@@ -232,12 +309,23 @@ FOLD: dict[type, Callable[..., None]] = {
     events.TopicDeleted: Machine.topic_deleted,
     events.TopicPaused: Machine.topic_paused,
     events.Purged: Machine.purged,
+    events.RouterPut: Machine.router_put,
+    events.RouterDropped: Machine.router_dropped,
+    events.RecordsForwarded: forwarding.forwarded,
 }
 
 HANDLERS: dict[type, Callable[..., Reply]] = {
     commands.Enqueue: produce.enqueue,
     commands.EnqueueAlike: produce.enqueue_alike,
     commands.Lease: consume.lease,
+    commands.LeaseCohort: cohort.lease_cohort,
+    commands.AckHeld: held.ack,
+    commands.NackHeld: held.nack,
+    commands.ExtendHeld: held.extend,
+    commands.Append: records.append,
+    commands.Read: records.read,
+    commands.DeleteRecords: records.delete,
+    commands.ArchiveRecords: archived.archive,
     commands.Ack: consume.ack,
     commands.Nack: consume.nack,
     commands.Extend: consume.extend,
@@ -249,11 +337,20 @@ HANDLERS: dict[type, Callable[..., Reply]] = {
     commands.Reprioritise: control.reprioritise,
     commands.Purge: control.purge,
     commands.PauseTopic: control.pause,
-    commands.CreateTopic: topics.create,
-    commands.ConfigureTopic: topics.configure,
-    commands.DeleteTopic: topics.delete,
-    commands.DeleteAllTopics: topics.delete_all,
-    commands.ReplayDeadLetters: deadletters.replay,
+    commands.CreateTopic: catalogue.create,
+    commands.ConfigureTopic: catalogue.configure,
+    commands.DeleteTopic: catalogue.delete,
+    commands.DeleteAllTopics: catalogue.delete_all,
+    commands.PutTopic: catalogue.put,
+    commands.DropTopic: catalogue.drop,
+    commands.TopicState: catalogue.state,
+    commands.ListTopics: catalogue.listing,
+    commands.PutRouter: routing.put,
+    commands.DropRouter: routing.drop,
+    commands.RouterState: routing.state,
+    commands.ListRouters: routing.listing,
+    commands.Forward: forwarding.forward,
+    commands.ReplayDeadLetters: replays.replay,
     commands.Show: inspect.show,
     commands.Peek: inspect.peek,
     commands.Length: inspect.length,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from esker.engine.commands import Details
-from esker.engine.config import Pause, TopicConfig
+from esker.engine.config import Pause, RouterOptions, TopicConfig
 from esker.engine.queues.job import JobState
 from esker.errors import Refusal
 
@@ -40,7 +40,16 @@ class Delivery(msgspec.Struct, gc=False):
 
 
 class Leased(msgspec.Struct, frozen=True):
+    """`ready`: how many jobs are left to be leased."""
+
     deliveries: Sequence[Delivery]
+    ready: int = 0
+
+
+class CohortLeased(msgspec.Struct, frozen=True):
+    """What each claim of a `LeaseCohort` got, in their order."""
+
+    shares: Sequence[Leased]
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -118,6 +127,141 @@ class Topics(msgspec.Struct, frozen=True):
     cursor: int = 0
 
 
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """Of an `Append`. `head_seq` is the one right after it; a repetition gets what the first one got."""
+
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    created: bool  # the topic was made for it
+    deduped: bool
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """As it is read. `data` and `meta` are JSON texts; an empty `node`, `tag` or `meta` is none."""
+
+    seq: int
+    ts: int
+    data: bytes
+    node: bytes
+    tag: bytes
+    meta: bytes
+
+
+class Tombstone(msgspec.Struct, frozen=True, gc=False):
+    """A gap that nobody asked for. `reason`: cap, ttl, mixed, recreated, source_trim, or lost (by a crash)."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """Records that a read wants next, and that only a file of the archive has.
+
+    `runs` (first, count, first, ...) are those of them that live. Behind them the read goes on after `upto`.
+    """
+
+    topic: int  # its number
+    file: str
+    runs: Sequence[int]
+    upto: int
+    limit: int
+    max_bytes: int
+    nodes: frozenset[bytes]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """`next_from_seq` is the last seq looked at, delivered or not: read on behind it.
+
+    With `archived` there are no records: whoever may wait for a disk fetches them (`Broker.read`).
+    """
+
+    records: Sequence[Record]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    tombstone: Tombstone | None
+    scanned: int = 0
+    archived: Archived | None = None
+    files_read: int = 0  # of the archive
+
+
+class Deleted(msgspec.Struct, frozen=True, gc=False):
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+class TopicStatus(msgspec.Struct, frozen=True):
+    """A topic of any type, as a log of records."""
+
+    name: bytes
+    number: int  # new each time the name is made again: the topic's epoch
+    config: TopicConfig
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    effective_priority: int
+    last_write_ms: int  # 0: never
+    last_read_ms: int  # 0: never
+    ready: int = 0
+    in_flight: int = 0
+    dead_lettered: int = 0
+    next_seq: int = 0  # that the next record gets: behind a crash it may lie far above the head
+
+
+class TopicPut(msgspec.Struct, frozen=True):
+    created: bool
+    status: TopicStatus
+
+
+class TopicDropped(msgspec.Struct, frozen=True):
+    """`head_seq`: of the topic when it went."""
+
+    deleted: bool
+    head_seq: int = 0
+    routers_removed: Sequence[bytes] = ()
+
+
+class TopicPage(msgspec.Struct, frozen=True):
+    topics: Sequence[TopicStatus]
+    more: bool
+
+
+class SeqsDone(msgspec.Struct, frozen=True):
+    """Of the commands that name jobs by seq. `deadlines_ms`: of extended leases only."""
+
+    count: int
+    skipped: Sequence[int]
+    ready: int
+    in_flight: int
+    deadlines_ms: Mapping[int, int] = {}
+
+
+class RouterView(msgspec.Struct, frozen=True):
+    name: bytes
+    source: bytes
+    dest: bytes
+    options: RouterOptions
+    created_ms: int
+    forwarded: int
+    created: bool = False  # by the command that is answered
+
+
+class RouterPage(msgspec.Struct, frozen=True):
+    routers: Sequence[RouterView]
+    more: bool
+
+
 Reply = (
-    Added | Leased | Done | Extended | StillWorking | Jobs | Count | Paused | TopicView | Topics | Refusal | None
+    Written | Records | Deleted | TopicStatus | TopicPut | TopicDropped | TopicPage | SeqsDone | RouterView | RouterPage
+    | Added | Leased | CohortLeased | Done | Extended | StillWorking | Jobs | Count | Paused | TopicView | Topics
+    | Refusal | None
 )  # fmt: skip

@@ -48,7 +48,7 @@ class FileJournal:
     quick.
 
     `on_retire(path)` is called before a segment goes, on the thread that also makes spares: link or copy the file and
-    return. When it raises, the segment and all behind it stay, and it is called again later.
+    return. When it raises, or returns False, the segment and all behind it stay, and it is called again later.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ _SPARES_KEPT_MAX = 2
 
 OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-OnRetire = Callable[[Path], None]
+OnRetire = Callable[[Path], bool | None]
 
 
 class SpareShelf:
@@ -190,8 +190,8 @@ class SpareShelf:
     def _let_go(self, path: Path) -> bool:
         """False when the segment must stay for now: then all behind it stay as well, and it is tried again."""
         try:
-            if self._on_retire is not None:
-                self._on_retire(path)
+            if self._on_retire is not None and self._on_retire(path) is False:
+                return False  # it is being seen to
             self._recycle_or_unlink(path)
         except Exception as error:  # noqa: BLE001 the callback may raise anything, and no history may go then
             note = f"{path} is kept although it is no longer needed: {type(error).__name__}: {error}"

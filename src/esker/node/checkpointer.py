@@ -133,7 +133,10 @@ class Checkpointer:
     def _cool(self, piece: Slice) -> None:
         """Payloads that the store now has leave memory while there are too many of them."""
         budget = min(self._settings.hot_payloads, self._machine.memory_limit // 4)
-        totals = self._machine.totals
+        totals, warmth = self._machine.totals, self._machine.warmth
+        for log, block in piece.blocks:
+            warmth.saved(log, block)
+        warmth.cool(budget)
         for partition, job in piece.saved:
             if totals.hot_bytes <= budget:
                 return

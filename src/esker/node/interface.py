@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from esker.engine.commands import Command
-from esker.engine.config import Durability
+from esker.engine.commands import Command, Lease, Read
+from esker.engine.config import Durability, TopicConfig
 from esker.engine.replies import Leased, Reply
 
 Facts = Mapping[str, Mapping[str, int | float | str]]
@@ -62,20 +62,63 @@ class Broker(Protocol):
     def handle(self, command: Command) -> Reply:
         """Decides and applies. Raises `ShardStopped` when the shard serves no more."""
 
-    def wait_for_jobs(
-        self, topics: Sequence[bytes], timeout_ms: int, deliver: Callable[[Leased | None], None]
-    ) -> Waiter:
-        """Waits, first come first served on each topic, for exactly one job of any of `topics`.
+    async def read(self, command: Read) -> Reply:
+        """A `Read` of which parts may be in the archive: what `handle` leaves to be fetched is fetched.
 
-        `deliver` is called once, never before this returns: with the lease of one job (then `gate` covers it), or with
-        None when `timeout_ms` (0: never) has passed. `deliver` must not call `handle`.
+        For everything else it is the same as `handle`, which needs no waiting. Raises `ArchiveError`.
         """
+
+    def wait_for_jobs(
+        self,
+        topics: Sequence[bytes],
+        timeout_ms: int,
+        deliver: Callable[[Leased | None], None],
+        lease: Lease | None = None,
+    ) -> Waiter:
+        """Waits, first come first served on each topic, for one job of any of `topics`, or for what `lease` asks for.
+
+        `deliver` is called once, never before this returns: with the leases (then `gate` covers them), or with None
+        when `timeout_ms` (0: never) has passed. `deliver` must not call `handle`. Where the topic's claims share,
+        whoever waits shares with them.
+        """
+
+    def claim(self, command: Lease, deliver: Callable[[Reply], None]) -> Waiter:
+        """A `Lease` that shares evenly with all claims that come within the topic's `claim_jitter_ms` of it.
+
+        `deliver` is called once, with what the command was answered: at once where there is no jitter, else when the
+        window ends. Then `gate` covers it. `deliver` must not call `handle`.
+        """
+
+    def watch(self, topics: Sequence[bytes], wake: Callable[[], None]) -> Waiter:
+        """Calls `wake`, until cancelled, after any of `topics` got records, was made, or went.
+
+        Never before this returns, and at most once a turn of the loop; when the node is busy, watchers of topics with a
+        high effective priority come first. `wake` may call `handle`.
+        """
+
+    def revision(self, topic: bytes) -> int:
+        """Of a topic that somebody watches: changes, at once, with everything that `watch` tells of."""
+
+    def watch_leases(self, topic: bytes, holder: bytes, wake: Callable[[], None]) -> Waiter:
+        """Calls `wake`, until cancelled, when leases of `holder` in `topic` may have ended, or the topic changed.
+
+        It is called by the command that ended them, so it must not call `handle`; it may be called for nothing.
+        """
+
+    def still_held(self, topic: bytes, leases: Mapping[int, int]) -> dict[int, int]:
+        """Which of these leases (tokens by seq; of a queue with one partition) have not ended."""
+
+    def config_of(self, topic: bytes) -> TopicConfig | None:
+        """The config of a topic, None when there is none. A look, which changes and touches nothing."""
 
     def blocked_on(self, topic: bytes) -> int:
         """How many waiters wait for this topic."""
 
     def now_ms(self) -> int:
         """The clock that decides: milliseconds since the epoch."""
+
+    def counts(self) -> tuple[int, int]:
+        """How many topics and how many routers there are. Cheap."""
 
     def facts(self) -> Facts:
         """What the node knows about itself, by section: Memory, Jobs, Queues, Persistence, Loop …"""

@@ -11,31 +11,39 @@ import os
 import resource
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import structlog
 
-from esker.engine.commands import Command
+from esker.engine.commands import Command, Lease, Read
 from esker.engine.config import TopicConfig
 from esker.engine.machine import Machine
 from esker.engine.queues.job import JobState
-from esker.engine.replies import Leased, Reply
-from esker.errors import SettingsError, ShardStopped
+from esker.engine.replies import Leased, Records, Reply
+from esker.errors import ArchiveError, SettingsError, ShardStopped
 from esker.journal.disk import Disk
 from esker.journal.file import FileJournal
 from esker.node.checkpointer import Checkpointer
 from esker.node.clock import Clock
+from esker.node.cohorts import Answer, Claim
 from esker.node.directory import DataDirectory
+from esker.node.diskmeter import MeteredDisk
+from esker.node.holding import Holding
 from esker.node.interface import Facts
 from esker.node.loopwatch import LoopWatch
 from esker.node.recovery import Recovered, recover
 from esker.node.settings import Settings, is_live
 from esker.node.shard import Batch, Shard
 from esker.node.waiting import Waiter, WaitingRoom
-from esker.store.jobs import cold_payload
+from esker.node.watching import Watcher
+from esker.store.cold import ColdStore
 from esker.store.rocksdb import RocksStore
+
+if TYPE_CHECKING:
+    from esker.node.archiving import Archiving
 
 _diagnostics = structlog.get_logger("esker.node")
 
@@ -48,24 +56,27 @@ class Node:
 
     def __init__(self, settings: Settings, disk: Disk | None = None) -> None:
         self.settings = settings
+        self._meter = MeteredDisk()  # counts nothing when another disk stands in for it
         with contextlib.ExitStack() as opened:
             directory = DataDirectory(Path(settings.data))
             opened.callback(directory.close)
             self.node_id = directory.node_id
+            self._archiving = _open_archive(settings, self.node_id, self._meter if disk is None else disk)
             self._journal = FileJournal(
                 directory.journal,
                 segment_bytes=settings.segment_size,
                 sync_interval_ms=settings.sync_interval_ms,
                 inline=True,
-                disk=disk,
+                on_retire=None if self._archiving is None else self._archiving.history.may_go,
+                disk=self._meter if disk is None else disk,
             )
             opened.callback(self._journal.close)
+            if self._archiving is not None:
+                opened.callback(self._archiving.close)
             self._store = RocksStore(directory.store)
             opened.callback(self._store.close)
             self._waiting = WaitingRoom()
-            self._machine = Machine(
-                Random(secrets.randbits(128)), lambda *place: cold_payload(self._store, *place), self._waiting
-            )
+            self._machine = Machine(Random(secrets.randbits(128)), ColdStore(self._store), self._waiting)
             self.recovered: Recovered = recover(self._machine, self._journal, self._store)
             self._opened = opened.pop_all()  # closed again, in reverse order, by `close`
         self._apply_settings()
@@ -76,6 +87,8 @@ class Node:
         self._watch = LoopWatch()
         self._checkpointer = Checkpointer(self._machine, self._shard, self._journal, self._store, settings, self._watch)
         self._checkpoints = asyncio.create_task(self._run_checkpoints(), name="checkpoints")
+        if self._archiving is not None:
+            self._archiving.start(self._machine, self._shard, self._journal, self._store, self._checkpointer)
         self.stop_asked = asyncio.Event()
         self.started_at = time.time()
         # Bound once: these are called for every command.
@@ -90,10 +103,41 @@ class Node:
     def gate(self) -> Batch | None:
         return self._shard.gate
 
+    async def read(self, command: Read) -> Reply:
+        if self._archiving is not None:
+            return await self._archiving.read(command)
+        reply = self.handle(command)
+        if isinstance(reply, Records) and reply.archived is not None:
+            raise ArchiveError(f"{reply.archived.file} is in an archive, and this node was started without its setting")
+        return reply
+
     def wait_for_jobs(
-        self, topics: Sequence[bytes], timeout_ms: int, deliver: Callable[[Leased | None], None]
+        self,
+        topics: Sequence[bytes],
+        timeout_ms: int,
+        deliver: Callable[[Leased | None], None],
+        lease: Lease | None = None,
     ) -> Waiter:
-        return self._shard.wait_for_jobs(topics, timeout_ms, deliver)
+        return self._shard.wait_for_jobs(topics, timeout_ms, deliver, lease)
+
+    def claim(self, command: Lease, deliver: Answer) -> Claim:
+        return self._shard.claim(command, deliver)
+
+    def watch_leases(self, topic: bytes, holder: bytes, wake: Callable[[], None]) -> Holding:
+        return self._shard.watch_leases(topic, holder, wake)
+
+    def still_held(self, topic: bytes, leases: Mapping[int, int]) -> dict[int, int]:
+        return self._shard.still_held(topic, leases)
+
+    def watch(self, topics: Sequence[bytes], wake: Callable[[], None]) -> Watcher:
+        return self._shard.watch(topics, wake)
+
+    def revision(self, topic: bytes) -> int:
+        return self._shard.revision(topic)
+
+    def config_of(self, topic: bytes) -> TopicConfig | None:
+        found = self._machine.names.get(topic)
+        return None if found is None else found.config
 
     def blocked_on(self, topic: bytes) -> int:
         return self._waiting.count(topic)
@@ -114,6 +158,9 @@ class Node:
     def stopped(self) -> ShardStopped | None:
         """Why the node no longer serves, if so."""
         return self._shard.stopped
+
+    def counts(self) -> tuple[int, int]:
+        return len(self._machine.names), len(self._machine.routers.numbers)
 
     def facts(self) -> Facts:
         machine, checkpointer = self._machine, self._checkpointer
@@ -136,12 +183,15 @@ class Node:
                 "journal_position": self._journal.last_position,
                 "journal_batches": self._shard.batches,
                 "journal_events": self._shard.events,
+                "journal_read_only": int(self._shard.stopped is not None or self._machine.refuse_new is not None),
                 "checkpoint_in_progress": int(checkpointer.running),
                 "checkpoint_position": checkpointer.last_position,
                 "checkpoint_last_seconds": round(checkpointer.last_seconds, 3),
                 "recovered_events": self.recovered.events,
                 "recovery_seconds": round(self.recovered.seconds, 3),
             },
+            "Disk": self._meter.facts(),
+            **({} if self._archiving is None else {"Archive": self._archiving.facts()}),
             "Loop": {**self._watch.facts(), "checkpoints_done": checkpointer.done},
         }
 
@@ -149,6 +199,8 @@ class Node:
 
     async def close(self) -> None:
         """Finishes what was accepted, checkpoints, and lets go of the directory."""
+        if self._archiving is not None:
+            await self._archiving.end()
         self._shard.close()
         if self._shard.stopped is None:
             await self._shard.settled()
@@ -169,6 +221,14 @@ class Node:
 
     def _apply_settings(self) -> None:
         self._machine.memory_limit = self.settings.memory_limit_bytes
+
+
+def _open_archive(settings: Settings, node_id: str, disk: Disk) -> Archiving | None:
+    if not settings.archive:
+        return None
+    from esker.node.archiving import Archiving  # brings pyarrow along, which a node without an archive never loads
+
+    return Archiving(settings, node_id, disk)
 
 
 def _resident_bytes() -> int:

@@ -58,6 +58,13 @@ def _parse_count(text: str) -> int:
     return value
 
 
+def _parse_switch(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("1", "true", "0", "false", ""):
+        raise ValueError("expected 1 or true, 0 or false")
+    return word in ("1", "true")
+
+
 def _parse_durability(text: str) -> Durability:
     return Durability(text.strip().lower())
 
@@ -83,13 +90,43 @@ def _setting(default: _Value, parse: Callable[[str], _Value], unit: str, says: s
 @dataclass(slots=True, kw_only=True)
 class Settings:
     data: str = _setting("data", str, "path", "where everything is kept; made when it is missing")
-    host: str = _setting("127.0.0.1", str, "address", "what the fronts listen on; beyond loopback a password is needed")
+    host: str = _setting(
+        "127.0.0.1", str, "address", "what the fronts listen on; beyond loopback a password and API keys are needed"
+    )
     resp_port: int = _setting(7711, _parse_port, "port", "the Redis protocol; 0 picks a free port, -1 turns it off")
-    http_port: int = _setting(-1, _parse_absent_front, "port", "HTTP: not in this version, only -1")
+    http_port: int = _setting(4000, _parse_port, "port", "HTTP; 0 picks a free port, -1 turns it off")
     grpc_port: int = _setting(-1, _parse_absent_front, "port", "gRPC: not in this version, only -1")
     dashboard_port: int = _setting(-1, _parse_absent_front, "port", "the web page: not in this version, only -1")
     port_file: str = _setting("", str, "path", "where to write the bound ports as JSON once the node is ready")
     password: str = _setting("", str, "text", "what clients must say with AUTH; empty: nothing", live=True)
+
+    api_keys: str = _setting(
+        "", str, "keys", "of the HTTP front: key[:scopes[:prefixes]], comma between; empty: no auth"
+    )
+    allow_insecure_no_auth: bool = _setting(
+        False, _parse_switch, "0|1", "listen beyond loopback without a password and without API keys"
+    )
+    probe_auth: bool = _setting(False, _parse_switch, "0|1", "health and readiness over HTTP need a key too")
+    tls_cert: str = _setting("", str, "path", "certificate of the HTTP front (PEM); empty: no TLS")
+    tls_key: str = _setting("", str, "path", "private key of the HTTP front (PEM)")
+    max_topics: int = _setting(100_000, _parse_count, "topics", "that HTTP clients may make; 0: no cap")
+    max_routers: int = _setting(10_000, _parse_count, "routers", "that HTTP clients may make; 0: no cap")
+    max_watch_sessions: int = _setting(10_000, _parse_count, "sessions", "watches kept for HTTP clients; 0: no cap")
+    max_sse_connections: int = _setting(10_000, _parse_count, "streams", "open SSE and WebSocket streams; 0: no cap")
+    max_sse_connections_per_key: int = _setting(1000, _parse_count, "streams", "of one API key; 0: no cap")
+    max_inflight_per_key: int = _setting(1000, _parse_count, "requests", "of one API key at a time; 0: no cap")
+    max_total_bytes: int = _setting(0, parse_bytes, "bytes", "kept in all topics before HTTP writes wait; 0: no cap")
+    max_body_bytes: int = _setting(64 << 20, parse_bytes, "bytes", "of one HTTP request")
+    min_heartbeat_ms: int = _setting(
+        1000, _parse_positive, "ms", "the shortest heartbeat that an HTTP stream may ask for"
+    )
+    archive: str = _setting("", str, "path or URL", "where old records and retired history go as Parquet; empty: none")
+    archive_hot_blocks: int = _setting(
+        256, _parse_count, "blocks", "the newest blocks (256 records or 64 KiB) of a log that stay out of the archive"
+    )
+    archive_after_s: int = _setting(
+        3600, _parse_count, "s", "older blocks go to the archive after this long, even if they fill no file"
+    )
 
     memory_limit: int = _setting(0, parse_bytes, "bytes", "memory for jobs; 0: half of the machine's", live=True)
     hot_payloads: int = _setting(

@@ -3,6 +3,7 @@
     handle(command)   decide and evolve at once, on the event loop
     gate              what a reply has to wait for: the batch that carries everything decided so far
     commit            while one batch is on its way to disk, the next one fills; all connections share it
+    watch, claim      who is told, at the end of a turn, of records that came; who shares jobs that are there
 
 The order of effects: events are recorded, the batch is appended, the disk has it, then replies leave. State in memory
 runs ahead of the disk, so a failed append leaves memory and disk apart; the shard then stops for good, answers
@@ -12,18 +13,24 @@ everything with `ShardStopped`, and a restart recovers what the disk has. A sync
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 
 from esker.engine import commands
 from esker.engine.events import encode_batch
 from esker.engine.machine import Machine
+from esker.engine.priority import delivery_priority
 from esker.engine.queues.clockwork import next_wake_ms
-from esker.engine.replies import Leased, Reply
+from esker.engine.queues.job import JobState
+from esker.engine.replies import CohortLeased, Leased, Reply
 from esker.errors import Code, Refusal, ShardStopped
 from esker.journal.interface import Journal
 from esker.node.clock import Clock
+from esker.node.cohorts import Answer, Claim, Cohorts
+from esker.node.forwarding import SEES_COPIES, Forwarding
+from esker.node.holding import Holding, HoldingRoom
 from esker.node.waiting import Deliver, Waiter, WaitingRoom
+from esker.node.watching import Watcher, WatchRoom
 
 # Events that may wait for the disk before replies of the lesser classes wait too: bounds memory when the disk is slow.
 OUTBOX_EVENTS_MAX = 20_000
@@ -33,8 +40,10 @@ OUTBOX_EVENTS_MAX = 20_000
 LINGER_TURNS = 8
 
 _TICK = commands.Tick()
+_FORWARD = commands.Forward()
 _FAR = 1 << 62
 _HOUSEKEEPING_S = 1.0
+_STOPPING = Refusal(Code.PAUSED, "the node is stopping: no more jobs are given out")
 _DISK_FULL = Refusal(
     Code.DISK_FULL, "the disk is nearly full: no new jobs are taken until there is room; leases and acks go on"
 )
@@ -78,20 +87,33 @@ class Shard:
         self._due = False  # a commit is scheduled for the end of this turn
         self._wake_at = _FAR
         self._timer: asyncio.TimerHandle | None = None
+        watched: set[bytes] = set()
+        machine.watched_topics = watched
+        self._watching = WatchRoom(watched)
+        self._holding = HoldingRoom()
+        self._cohorts = Cohorts(self._loop, self._share)
+        self._telling = False  # watchers are woken at the end of this turn
+        self._forwarding = Forwarding(self._loop, clock, machine.routers, lambda: self.handle(_FORWARD))
         self._house = self._loop.call_later(_HOUSEKEEPING_S, self._keep_house)
         self.stopped: ShardStopped | None = None
         self.on_stop: Callable[[ShardStopped], None] | None = None
         self.batches = 0
         self.events = 0
         self._arm()
+        if machine.routers.behind:
+            self._forwarding.soon()
 
     def handle(self, command: commands.Command) -> Reply:
         """Raises ShardStopped when the shard no longer serves."""
         if self.stopped is not None:
             raise self._refusal()
         machine = self._machine
+        if self._forwarding.due and type(command) in SEES_COPIES:
+            self._forwarding.catch_up()
         try:
             reply = machine.handle(command, self._clock.now_ms())
+            if self._holding.topics:
+                self._holding.tell(command, machine)
             if machine.woken:
                 self._serve()
         except Exception as error:  # our bug: whatever state this left behind, it must not reach the disk
@@ -102,6 +124,10 @@ class Shard:
             self._loop.call_soon(self._commit)
         if machine.wakes and machine.wakes[0][0] < self._wake_at:
             self._arm()
+        if machine.changed:
+            self._note_changes()
+        if machine.routers.behind and not self._forwarding.due:
+            self._forwarding.soon()
         return reply
 
     @property
@@ -146,9 +172,11 @@ class Shard:
 
     # -- waiting for jobs
 
-    def wait_for_jobs(self, topics: Sequence[bytes], timeout_ms: int, deliver: Deliver) -> Waiter:
-        """Serves one job of the first of `topics` that gets one; None after `timeout_ms` (0: never)."""
-        waiter = Waiter(topics, deliver)
+    def wait_for_jobs(
+        self, topics: Sequence[bytes], timeout_ms: int, deliver: Deliver, lease: commands.Lease | None = None
+    ) -> Waiter:
+        """Serves one job (or what `lease` asks for) of the first of `topics` that gets one; None after `timeout_ms`."""
+        waiter = Waiter(topics, deliver, lease)
         self._waiting.enter(waiter)
         if timeout_ms:
             timer = self._loop.call_later(timeout_ms / 1000, waiter.serve, None)
@@ -162,16 +190,96 @@ class Shard:
             waiter.on_end = end
         return waiter
 
+    def claim(self, command: commands.Lease, deliver: Answer) -> Claim:
+        """Leases at once, or where the topic has a `claim_jitter_ms`, together with all who claim within it."""
+        claim = Claim(command, deliver)
+        jitter_ms = self._jitter_ms(command.topic)
+        if jitter_ms:
+            self._cohorts.join(claim, jitter_ms)
+        else:
+            claim.answer(self.handle(command))
+        return claim
+
+    def watch_leases(self, topic: bytes, holder: bytes, wake: Callable[[], None]) -> Holding:
+        """Calls `wake`, until cancelled, after leases of `holder` in `topic` may have ended."""
+        return self._holding.enter(topic, holder, wake)
+
+    def still_held(self, topic: bytes, leases: Mapping[int, int]) -> dict[int, int]:
+        """Which of these leases (tokens by seq) have not ended."""
+        found = self._machine.names.get(topic)
+        if found is None or not found.is_queue:
+            return {}
+        jobs = found.partitions[0].jobs
+        return {
+            seq: token
+            for seq, token in leases.items()
+            if (job := jobs.get(seq)) is not None and job.token == token and job.state == JobState.LEASED
+        }
+
     def _serve(self) -> None:
         """Jobs that became ready go to whoever waits longest. Serving may itself wake a queue (a dead letter's)."""
         machine = self._machine
         while machine.woken:
             name = machine.woken.pop()
+            if name in self._waiting and (jitter_ms := self._jitter_ms(name)):
+                self._cohorts.open(name, jitter_ms)
+                continue
             while (waiter := self._waiting.first(name)) is not None:
-                reply = machine.handle(commands.Lease(name), self._clock.now_ms())
+                reply = machine.handle(waiter.lease or commands.Lease(name), self._clock.now_ms())
                 if not isinstance(reply, Leased) or not reply.deliveries:
                     break
                 waiter.serve(reply)
+
+    def _jitter_ms(self, name: bytes) -> int:
+        topic = self._machine.names.get(name)
+        return topic.config.claim_jitter_ms if topic is not None and topic.is_queue else 0
+
+    def _share(self, topic: bytes, claims: list[Claim]) -> None:
+        """A window of claims has ended: one pass for all of them, and for everybody who waits."""
+        waiters = self._waiting.of(topic)
+        wanted = [claim.command for claim in claims] + [waiter.lease or commands.Lease(topic) for waiter in waiters]
+        if not wanted:
+            return
+        reply = self.handle(commands.LeaseCohort(topic, wanted))
+        if not isinstance(reply, CohortLeased):  # the topic went, or is no queue: those who wait may wait on
+            for claim in claims:
+                claim.answer(reply)
+            return
+        for claim, share in zip(claims, reply.shares, strict=False):
+            claim.answer(share)
+        for waiter, share in zip(waiters, reply.shares[len(claims) :], strict=True):
+            if share.deliveries:
+                waiter.serve(share)
+
+    # -- those who watch
+
+    def watch(self, topics: Sequence[bytes], wake: Callable[[], None]) -> Watcher:
+        """Calls `wake`, until cancelled, at the end of a turn in which one of `topics` changed."""
+        return self._watching.enter(topics, wake)
+
+    def revision(self, topic: bytes) -> int:
+        return self._watching.revision(topic)
+
+    def _note_changes(self) -> None:
+        """Who is concerned learns it at the end of the turn, so that a burst of commands wakes each but once."""
+        machine = self._machine
+        if self._watching.changed(machine.changed, machine.last_ms) and not self._telling:
+            self._telling = True
+            self._loop.call_soon(self._tell)
+        machine.changed.clear()
+
+    def _tell(self) -> None:
+        self._telling = False
+        if self.stopped is None and self._watching.serve(self._clock.now_ms(), self._rank) and not self._telling:
+            self._telling = True
+            self._loop.call_soon(self._tell)
+
+    def _rank(self, name: bytes, since_ms: int) -> int:
+        """A topic that went is told first: there is nothing to read."""
+        topic = self._machine.names.get(name)
+        if topic is None:
+            return _FAR
+        return delivery_priority(topic.config, topic.last_read_ms, since_ms, self._machine.last_ms)
 
     # -- time
 
@@ -195,6 +303,7 @@ class Shard:
         if self.stopped is None:
             self._machine.refuse_new = None if self._journal.has_room() else _DISK_FULL
             self.handle(_TICK)
+            self._holding.tell_everybody()
             self._house = self._loop.call_later(_HOUSEKEEPING_S, self._keep_house)
 
     # -- the way to disk
@@ -258,6 +367,8 @@ class Shard:
             batch.finish(self.stopped)
         self._flying = []
         self.close()
+        self._watching.wake_everybody()  # whoever asks next hears why
+        self._holding.tell_everybody()
         if self.on_stop is not None:
             self.on_stop(self.stopped)
 
@@ -268,5 +379,7 @@ class Shard:
     def close(self) -> None:
         """No more time passes."""
         self._house.cancel()
+        self._cohorts.close(_STOPPING)
+        self._forwarding.close()
         if self._timer is not None:
             self._timer.cancel()

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from esker.engine.commands import Lease
 from esker.engine.replies import Leased
 
 Deliver = Callable[[Leased | None], None]
 
 
 class Waiter:
-    """One blocked call. It is served once: with a job, with None at its time limit, or never if it was cancelled."""
+    """One blocked call. It is served once: with jobs, with None at its time limit, or never if it was cancelled.
 
-    __slots__ = ("deliver", "live", "on_end", "topics")
+    `lease` is what it asks for; None: one job of whichever of `topics` gets one.
+    """
 
-    def __init__(self, topics: Sequence[bytes], deliver: Deliver) -> None:
+    __slots__ = ("deliver", "lease", "live", "on_end", "topics")
+
+    def __init__(self, topics: Sequence[bytes], deliver: Deliver, lease: Lease | None = None) -> None:
         self.topics = topics
         self.deliver = deliver
+        self.lease = lease
         self.live = True
         self.on_end: Callable[[], None] | None = None
 
@@ -64,6 +69,10 @@ class WaitingRoom:
                 return queue[0]
             queue.popleft()
         return None
+
+    def of(self, topic: bytes) -> list[Waiter]:
+        """All who wait for this queue, longest first."""
+        return [waiter for waiter in self._queues.get(topic, ()) if waiter.live]
 
     def all(self) -> Iterator[Waiter]:
         return iter({waiter for queue in self._queues.values() for waiter in queue if waiter.live})

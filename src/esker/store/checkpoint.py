@@ -3,11 +3,13 @@
 A checkpoint begins at a journal position: the headers of topics and partitions are taken as they are then, and the sets
 of changed jobs are set aside. The jobs themselves are written later, in slices, as they are when their slice comes. So
 the store may be ahead of the position it names; recovery folds the events behind that position again, which changes
-nothing where they are known already (engine/events.py). Two rules make it safe:
+nothing where they are known already (engine/events.py). Logs and routers are taken as they are at the position
+(logs.py, routers.py), because copies are made again from them. Rules that make it safe:
 
 * A slice is written only when every event it reflects is on disk (the caller waits between `slices` and `write`).
 * The position is written last and made durable together with all slices before it. A crash in between leaves the old
   position, from which folding is just as good.
+* Topics that were deleted leave with that last write, not before: copies of their records may have to be made again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from esker.engine.logs.partition import LogPartition
 from esker.engine.machine import Machine
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.topic import Topic
@@ -24,6 +27,8 @@ from esker.errors import DataDirectoryError
 from esker.store import keys
 from esker.store.interface import WRITE_KEYS, Store
 from esker.store.jobs import JobShare, load_jobs
+from esker.store.logs import LogShare, load_log
+from esker.store.routers import RouterShare, load_routers
 from esker.store.slices import Share, Slice, batched
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,15 +50,17 @@ class Checkpoint:
         machine.dirty_topics = set()
         partitions = sorted(machine.touched, key=lambda partition: (partition.topic.number, partition.index))
         known = [partition for partition in partitions if partition.topic.number in machine.topics]
-        self._shares: list[Share] = [JobShare(partition) for partition in known]
-        machine.touched = set()
+        self._shares: list[Share] = [
+            LogShare(partition) if isinstance(partition, LogPartition) else JobShare(partition) for partition in known
+        ]
+        self._routers = RouterShare(machine.routers)
+        # Logs of which the next checkpoint can remove something that this one must not.
+        machine.touched = {each for each in known if isinstance(each, LogPartition) and each.unsaved.rests}
         machine.totals.unsaved_bytes = 0
 
     def slices(self) -> Iterator[Slice]:
         """Each slice is made when asked for, from the state as it is then."""
-        ranges = [pair for number in self._deleted for pair in keys.topic_ranges(number)]
-        for share in self._shares:
-            ranges += share.ranges()
+        ranges = (pair for share in self._shares for pair in share.ranges())
         for batch in batched(ranges, WRITE_KEYS):
             yield Slice([], [], batch, [])
         for headers in batched(self._topics, WRITE_KEYS):  # before their jobs, so that a load finds every job there is
@@ -62,11 +69,13 @@ class Checkpoint:
             yield from share.slices()
 
     def last(self) -> Slice:
-        """The partition headers and the position: what turns the slices before it into a checkpoint.
+        """The partition headers, the routers and the position: what turns the slices before it into a checkpoint.
 
         They go in one write, because the counters in a header are the only state that must not be folded twice.
         """
-        return Slice([*(share.header for share in self._shares), (keys.META, self._meta)], [], [], [])
+        headers = [share.header for share in self._shares]
+        ranges = [pair for number in self._deleted for pair in keys.topic_ranges(number)]
+        return Slice([*headers, *self._routers.puts, (keys.META, self._meta)], self._routers.deletes, ranges, [])
 
 
 def _topic_put(topic: Topic) -> tuple[bytes, bytes]:
@@ -78,16 +87,18 @@ class Loaded(NamedTuple):
     """The position behind which events must be folded, and the jobs that are ahead of it.
 
     A checkpoint that a crash cut short leaves jobs that its position does not know. Folding brings the state right;
-    `settle` then makes sure that the next checkpoint rewrites or removes exactly those.
+    `settle` then makes sure that the next checkpoint rewrites or removes exactly those. It also cleans up the `logs`.
     """
 
     position: int
     ahead: list[tuple[QueuePartition, int]]
+    logs: list[LogPartition]
 
     def settle(self, machine: Machine) -> None:
         for partition, seq in self.ahead:
             partition.dirty.add(seq)
             machine.touched.add(partition)
+        machine.touched.update(self.logs)
 
 
 def load(store: Store, machine: Machine) -> Loaded:
@@ -105,13 +116,14 @@ def load(store: Store, machine: Machine) -> Loaded:
         machine.next_number = meta.next_number
         machine.last_ms = meta.last_ms
     ahead: list[tuple[QueuePartition, int]] = []
+    logs: list[LogPartition] = []
     for _, value in store.scan(b"t", b"u"):
         header = _decode_topic(value)
-        topic = Topic(
-            header.number, header.name, header.config, header.created_ms, header.lazy, machine.totals, machine.wakes
-        )
+        topic = machine.new_topic(header.number, header.name, header.config, header.created_ms, header.lazy)
         topic.pause = header.pause
-        machine.add_topic(topic)
         for partition in topic.partitions:
             ahead += [(partition, seq) for seq in load_jobs(store, partition)]
-    return Loaded(position, ahead)
+        if topic.log is not None and load_log(store, topic.log):
+            logs.append(topic.log)
+    load_routers(store, machine)
+    return Loaded(position, ahead, logs)

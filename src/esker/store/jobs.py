@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from esker.engine.dedup import Remembered
 from esker.engine.queues.job import Job, decode_job, encode_job
 from esker.engine.queues.partition import QueuePartition
 from esker.errors import InvariantBroken
 from esker.store import keys
+from esker.store.idempotency import KeyShare, load_keys
 from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
 from esker.store.slices import NOTHING, Range, Slice, batched
 
@@ -18,7 +18,6 @@ _LOOK = 4096
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_partition = msgspec.msgpack.Decoder(keys.PartitionHeader).decode
-_decode_key = msgspec.msgpack.Decoder(keys.StoredKey).decode
 
 
 class JobShare:
@@ -26,24 +25,25 @@ class JobShare:
 
     def __init__(self, partition: QueuePartition) -> None:
         """Takes the changes off the partition."""
-        header = keys.PartitionHeader(partition.next_seq, partition.ceiling, partition.active_ms, partition.counters)
-        dedup = partition.dedup
+        header = keys.PartitionHeader(
+            partition.next_seq, partition.ceiling, partition.active_ms, partition.counters, partition.cap_floor,
+            partition.ttl_floor, partition.head_seq,
+        )  # fmt: skip
         journaled = partition.topic.journaled
         self._partition = partition
         self._place = partition.topic.number, partition.index
         self._header = _encode(header)
-        self._dirty = partition.dirty if journaled else set()
+        # Of an ephemeral queue only what has gone: it may have been stored while the class was another.
+        self._dirty = partition.dirty if journaled else {seq for seq in partition.dirty if seq not in partition.jobs}
         # Jobs that the store has never seen, if they still are.
         self._fresh = range(partition.stored_below, partition.next_seq if journaled else partition.stored_below)
         self._restored = partition.restored
         self._purged_below = partition.purged_below
-        self._added = dedup.added if journaled else set()  # what a restart forgets must not be a duplicate after it
-        self._dropped = dedup.dropped
+        self._keys = KeyShare(self._place, partition.dedup, journaled)
         partition.dirty = set()
         partition.restored = set()
         partition.stored_below = partition.next_seq
         partition.purged_below = 0
-        dedup.added, dedup.dropped = set(), set()
 
     @property
     def header(self) -> tuple[bytes, bytes]:
@@ -54,7 +54,7 @@ class JobShare:
 
     def slices(self) -> Iterator[Slice]:
         yield from self._job_slices()
-        yield from self._dedup_slices()
+        yield from self._keys.slices()
 
     def _job_slices(self) -> Iterator[Slice]:
         jobs = self._partition.jobs
@@ -73,14 +73,14 @@ class JobShare:
         """Bounded in keys and in bytes."""
         partition, fresh_from, restored = self._partition, self._fresh.start, self._restored
         number, index = self._place
-        alive = partition.jobs
+        alive, holders = partition.jobs, partition.holders
         piece = Slice([], [], [], [])
         size = 0
         for job in jobs:
             seq, payload = job.seq, job.payload
             if alive.get(seq) is not job:
                 continue  # gone since the last slice; if it was ever stored, the next checkpoint removes it
-            piece.puts.append((keys.job_key(number, index, seq), encode_job(job)))
+            piece.puts.append((keys.job_key(number, index, seq), encode_job(job, holders.get(seq, b""))))
             if payload is not None and (seq >= fresh_from or seq in restored):
                 piece.puts.append((keys.body_key(number, index, seq), payload))
                 piece.saved.append((partition, job))
@@ -90,18 +90,6 @@ class JobShare:
                 piece = Slice([], [], [], [])
                 size = 0
         yield piece
-
-    def _dedup_slices(self) -> Iterator[Slice]:
-        entries = self._partition.dedup.entries
-        for batch in batched(self._dropped, WRITE_KEYS):
-            yield Slice([], [keys.dedup_key(*self._place, key) for key in batch if key not in entries], [], [])
-        for batch in batched(self._added, WRITE_KEYS):
-            puts = [
-                (keys.dedup_key(*self._place, key), _encode(keys.StoredKey(*entries[key])))
-                for key in batch
-                if key in entries
-            ]
-            yield Slice(puts, [], [], [])
 
 
 def load_jobs(store: Store, partition: QueuePartition) -> list[int]:
@@ -114,16 +102,15 @@ def load_jobs(store: Store, partition: QueuePartition) -> list[int]:
         partition.ceiling = header.ceiling
         partition.active_ms = header.active_ms
         partition.counters = header.counters
+        partition.cap_floor, partition.ttl_floor = header.cap_floor, header.ttl_floor
+        partition.head_seq = header.next_seq - 1 if header.head_seq is None else header.head_seq
     ahead: list[int] = []
     if partition.topic.journaled:
         jobs = [decode_job(value) for _, value in store.scan(*keys.partition_range(b"j", number, index))]
         while jobs and jobs[-1].seq >= partition.next_seq:
             ahead.append(jobs.pop().seq)
         partition.load(jobs)
-    start, end = keys.partition_range(b"d", number, index)
-    found = [(key[len(start) :], _decode_key(value)) for key, value in store.scan(start, end)]
-    found.sort(key=lambda entry: entry[1].created_ms)
-    partition.dedup.entries = {key: Remembered(entry.created_ms, entry.seq) for key, entry in found}
+    load_keys(store, (number, index), partition.dedup)
     partition.stored_below = partition.next_seq
     return ahead
 

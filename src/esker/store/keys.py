@@ -6,6 +6,12 @@
     j topic partition seq          a job without its payload (engine/queues/job.py)
     b topic partition seq          the payload ("body") of that job
     d topic partition key          an idempotency key
+    l topic partition              LogHeader (logs.py)
+    x topic partition seq          a block of a log without its records: `seq` is its first
+    r topic partition seq          its records
+    g topic partition seq          their tags
+    a topic partition seq          its outline, when its records are in the archive
+    w router                       RouterHeader (routers.py)
 
 Jobs and bodies are apart so that a restart reads only what it must have in memory.
 """
@@ -24,6 +30,8 @@ FORMAT = 1
 docs/decisions what an upgrade does."""
 
 META = b"m"
+BLOCK_KINDS = (b"x", b"r", b"g", b"a")
+ROUTERS = b"w", b"x"
 
 _place = Struct(">cIH").pack
 _place_seq = Struct(">cIHQ").pack
@@ -51,11 +59,15 @@ class PartitionHeader(msgspec.Struct, frozen=True, array_like=True):
     ceiling: int
     active_ms: int
     counters: Counters
+    cap_floor: int = 1
+    ttl_floor: int = 1
+    head_seq: int | None = None  # None, as it was before this field: the one below `next_seq`
 
 
 class StoredKey(msgspec.Struct, frozen=True, array_like=True):
     created_ms: int
     seq: int
+    count: int = 1
 
 
 def topic_key(number: int) -> bytes:
@@ -78,6 +90,28 @@ def dedup_key(number: int, index: int, key: bytes) -> bytes:
     return _place(b"d", number, index) + key
 
 
+def log_key(number: int, index: int) -> bytes:
+    return _place(b"l", number, index)
+
+
+def block_key(kind: bytes, number: int, index: int, first_seq: int) -> bytes:
+    return _place_seq(kind, number, index, first_seq)
+
+
+def router_key(number: int) -> bytes:
+    return _topic(b"w", number)
+
+
+def blocks_between(number: int, index: int, start: int, end: int) -> list[tuple[bytes, bytes]]:
+    """The ranges that hold the blocks of a log that begin at `start` or behind it, and before `end`."""
+    return [(_place_seq(kind, number, index, start), _place_seq(kind, number, index, end)) for kind in BLOCK_KINDS]
+
+
+def bodies_between(number: int, index: int, start: int, end: int) -> tuple[bytes, bytes]:
+    """The range that holds the records, and nothing else, of such blocks."""
+    return _place_seq(b"r", number, index, start), _place_seq(b"r", number, index, end)
+
+
 def jobs_below(number: int, index: int, seq: int) -> list[tuple[bytes, bytes]]:
     """The ranges that hold the jobs of a partition below a seq."""
     return [(_place_seq(kind, number, index, 0), _place_seq(kind, number, index, seq)) for kind in (b"j", b"b")]
@@ -89,4 +123,5 @@ def partition_range(kind: bytes, number: int, index: int) -> tuple[bytes, bytes]
 
 def topic_ranges(number: int) -> list[tuple[bytes, bytes]]:
     """Everything about a topic."""
-    return [(_topic(kind, number), _topic(kind, number + 1)) for kind in (b"t", b"p", b"j", b"b", b"d")]
+    kinds = (b"t", b"p", b"j", b"b", b"d", b"l", *BLOCK_KINDS)
+    return [(_topic(kind, number), _topic(kind, number + 1)) for kind in kinds]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
+from esker.engine.logs.block import Block
+from esker.engine.logs.partition import LogPartition
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import QueuePartition
 
@@ -15,12 +17,13 @@ Range = tuple[bytes, bytes]
 
 
 class Slice(NamedTuple):
-    """One write, and the jobs whose payloads it saves."""
+    """One write, and the jobs and blocks of which it saves what only memory had."""
 
     puts: list[tuple[bytes, bytes]]
     deletes: list[bytes]
     ranges: list[Range]
     saved: list[tuple[QueuePartition, Job]]
+    blocks: list[tuple[LogPartition, Block]] = []  # noqa: RUF012 given wherever it is filled
 
 
 NOTHING = Slice([], [], [], [])

@@ -2,6 +2,7 @@
 
     with Broker() as broker:
         client = redis.Redis(port=broker.resp_port)
+        web = httpx.Client(base_url=broker.http_url)
 
 Nothing is simulated: it is the node that `esker serve` runs. `restart` stops and starts it on the same data.
 """
@@ -15,6 +16,9 @@ from types import TracebackType
 
 import uvloop
 
+from esker.fronts.access import KeyRing
+from esker.fronts.http.options import HttpOptions
+from esker.fronts.http.server import HttpServer
 from esker.fronts.resp.options import RespOptions
 from esker.fronts.resp.server import RespServer
 from esker.journal.disk import Disk
@@ -46,6 +50,11 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._node: Node | None = None
         self.resp_port = 0
+        self.http_port = 0
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
 
     def start(self) -> Broker:
         """Raises what kept the node from starting."""
@@ -100,12 +109,15 @@ class Broker:
             settings.set(name, text)
         self._node = Node(settings, self._disk)
         self._loop = asyncio.get_running_loop()
-        server = RespServer(self._node, self._options, [settings.password.encode()])
+        resp = RespServer(self._node, self._options, [settings.password.encode()])
+        http = HttpServer(self._node, HttpOptions.of(settings), KeyRing.parse(settings.api_keys))
         try:
-            await server.start("127.0.0.1", 0)
-            self.resp_port = server.port
+            await resp.start("127.0.0.1", 0)
+            await http.start("127.0.0.1", 0)
+            self.resp_port, self.http_port = resp.port, http.port
             self._ready.set()
             await self._node.stop_asked.wait()
         finally:
-            await server.close()
+            await http.close()
+            await resp.close()
             await self._node.close()

@@ -18,13 +18,13 @@ from esker.engine.commands import Command, Tick
 from esker.engine.machine import Machine
 from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.queues.job import JobState
-from esker.engine.queues.lifecycle import MOVES
+from esker.engine.queues.lifecycle import MOVES, MoveEvent
 from esker.engine.replies import Reply
 from esker.errors import InvariantBroken
 from esker.journal.memory import MemoryJournal
 from esker.node.recovery import recover
 from esker.store.checkpoint import Checkpoint
-from esker.store.jobs import cold_payload
+from esker.store.cold import ColdStore
 from esker.store.memory import MemoryStore
 
 START_MS = 1_700_000_000_000
@@ -88,7 +88,7 @@ class Engine:
         self.machine = self._start()
 
     def _start(self) -> Machine:
-        machine = Machine(self._dice, lambda *place: cold_payload(self._store, *place))
+        machine = Machine(self._dice, ColdStore(self._store))
         recover(machine, self._journal, self._store)
         return machine
 
@@ -103,7 +103,7 @@ class Engine:
 
 def _check_move(event: events.Event, states: dict[tuple[int, int, int], JobState]) -> None:
     """Follows one event through the table; `states` is brought up to date as far as the event tells."""
-    if not isinstance(event, events.JobEvent):
+    if not isinstance(event, MoveEvent):
         return
     place = (event.topic, event.partition, event.seq)
     before = states.get(place)

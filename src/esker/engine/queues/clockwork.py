@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from esker.engine import commands, events, limits
 from esker.engine.config import Pause
-from esker.engine.queues import consume, pressure
+from esker.engine.logs import retention as log_retention
+from esker.engine.queues import consume, pressure, retention
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Reply
@@ -18,7 +19,7 @@ from esker.engine.replies import Reply
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
 
-_DELAYED, _LEASED, _WITHDRAWN = int(JobState.DELAYED), int(JobState.LEASED), int(JobState.WITHDRAWN)
+_DELAYED, _LEASED, _WITHDRAWN, _SPENT = (int(state) for state in tuple(JobState)[1:])
 
 
 def tick(machine: Machine, command: commands.Tick, now: int) -> Reply:
@@ -27,7 +28,11 @@ def tick(machine: Machine, command: commands.Tick, now: int) -> Reply:
     while wakes and wakes[0][0] <= now and left > 0:
         when, number, index = heappop(wakes)
         topic = machine.topics.get(number)
-        if topic is not None and topic.partitions[index].wake_ms == when:
+        if topic is None or topic.partition(index).wake_ms != when:
+            continue
+        if topic.log is not None:
+            left -= log_retention.run_timers(machine, topic.log, now)
+        else:
             left -= run_timers(machine, topic.partitions[index], now, left)
     if len(wakes) > machine.wakes_limit:
         _forget_stale_wakes(machine)
@@ -41,7 +46,7 @@ def _forget_stale_wakes(machine: Machine) -> None:
     machine.wakes[:] = [
         (partition.wake_ms, topic.number, partition.index)
         for topic in machine.topics.values()
-        for partition in topic.partitions
+        for partition in topic.all_partitions()
         if partition.wake_ms
     ]
     heapify(machine.wakes)
@@ -61,16 +66,27 @@ def run_timers(machine: Machine, partition: QueuePartition, now: int, limit: int
         if job is not None and job.due_ms and job.due_ms <= now:
             _come_due(machine, partition, job, now)
             done += 1
+    floor = 0
     for seq in partition.expiry.take(now, max(0, limit - done)):
         job = partition.jobs.get(seq)
         if job is not None and job.expires_ms and job.expires_ms <= now:
+            if job.state != _SPENT:
+                floor = max(floor, seq + 1)
             expire(machine, partition, job, now)
             done += 1
+    retention.raise_ttl_floor(machine, partition, floor, now)
     partition.sleep()
     return done
 
 
+def expire_one(machine: Machine, partition: QueuePartition, job: Job, now: int) -> None:
+    """A live job is past its TTL: it goes, and readers will be told."""
+    expire(machine, partition, job, now)
+    retention.raise_ttl_floor(machine, partition, job.seq + 1, now)
+
+
 def expire(machine: Machine, partition: QueuePartition, job: Job, now: int) -> None:
+    """The caller raises the floor, once for all that go."""
     topic = partition.topic
     event = events.JobRemoved(topic.number, partition.index, job.seq, now, events.RemoveReason.EXPIRED)
     machine.record(partition, event, sync=False)
@@ -102,7 +118,7 @@ def _sweep_idle(machine: Machine, now: int) -> None:
         topic = machine.topics.get(machine.sweep.pop())
         if topic is None:
             continue
-        for partition in topic.partitions:
+        for partition in topic.all_partitions():
             if partition.dedup.entries:
                 partition.dedup.forget(now - topic.config.idempotency_window_ms, limits.TIMERS_PER_TURN)
                 if partition.dedup.dropped:

@@ -25,29 +25,53 @@ _READY, _DELAYED, _LEASED, _WITHDRAWN, _SPENT = (int(state) for state in JobStat
 
 def lease(machine: Machine, command: commands.Lease, now: int) -> Reply:
     topic = machine.names.get(command.topic)
-    if topic is None or topic.pause & Pause.OUT:
+    if topic is None:
         return Leased(())
     if not topic.is_queue:
-        return Refusal(Code.NOT_A_QUEUE, f"topic {command.topic!r} is a {topic.config.type}, not a queue")
+        return not_a_queue(topic)
+    if topic.pause & Pause.OUT:
+        return Leased((), ready_count(topic))
+    count = lease_room(machine, topic, command.count, now)
+    deliveries: list[Delivery] = []
+    while len(deliveries) < count:
+        delivery = deliver_next(machine, topic, command, now)
+        if delivery is None:
+            break
+        deliveries.append(delivery)
+    return Leased(deliveries, ready_count(topic))
+
+
+def not_a_queue(topic: Topic) -> Refusal:
+    return Refusal(
+        Code.NOT_A_QUEUE, f"topic {topic.name!r} is a {topic.config.type}, not a queue", {"topic": topic.name}
+    )
+
+
+def ready_count(topic: Topic) -> int:
+    partitions = topic.partitions
+    return partitions[0].counts[_READY] if len(partitions) == 1 else topic.count(_READY)
+
+
+def lease_room(machine: Machine, topic: Topic, count: int, now: int) -> int:
+    """Brings the topic up to now, and tells how many of `count` jobs may be leased at once."""
     for partition in topic.partitions:
         if partition.wake_ms and partition.wake_ms <= now:  # what is due by now counts by now
             clockwork.run_timers(machine, partition, now, limits.TIMERS_PER_TURN)
-    count = min(command.count, limits.LEASE_JOBS_MAX)
+    count = min(count, limits.LEASE_JOBS_MAX)
     if topic.config.max_in_flight:
         count = min(count, topic.config.max_in_flight - topic.count(_LEASED))
-    deliveries: list[Delivery] = []
-    while len(deliveries) < count:
-        found = _next_job(topic)
-        if found is None:
-            break
+    return count
+
+
+def deliver_next(machine: Machine, topic: Topic, claim: commands.Lease, now: int) -> Delivery | None:
+    """Leases the best job there is. On the way, what has expired leaves, and what failed too often is buried."""
+    while (found := _next_job(topic)) is not None:
         partition, job = found
         if job.expires_ms and job.expires_ms <= now:
-            clockwork.expire(machine, partition, job, now)
-        elif deadletters.is_due(topic, job):
-            deadletters.bury(machine, partition, job, now)
-        else:
-            deliveries.append(_deliver(machine, partition, job, command, now))
-    return Leased(deliveries)
+            clockwork.expire_one(machine, partition, job, now)
+        elif not deadletters.is_due(topic, job) or not deadletters.bury(machine, partition, job, now):
+            return _deliver(machine, partition, job, claim, now)
+    return None
 
 
 def _next_job(topic: Topic) -> tuple[QueuePartition, Job] | None:
@@ -138,13 +162,31 @@ def extend(machine: Machine, command: commands.Extend, now: int) -> Reply:
 
 
 def release(machine: Machine, command: commands.Release, now: int) -> Reply:
+    """Costs what the holder holds, however many topics there are."""
     count = 0
-    for topic in machine.topics.values():
-        for partition in topic.partitions:
-            for job in partition.held_by(command.holder):
-                give_back(machine, partition, job, now, 0, events.ReturnReason.RELEASED)
-                count += 1
+    held_in = machine.totals.holdings.get(command.holder, ())
+    for partition in sorted(held_in, key=lambda partition: (partition.topic.number, partition.index)):
+        for job in partition.held_by(command.holder):
+            give_back(machine, partition, job, now, 0, events.ReturnReason.RELEASED)
+            count += 1
     return Done(count)
+
+
+def forget_leases(machine: Machine) -> None:
+    """After a recovery: leases that were not promised to survive it are over, and their jobs ready.
+
+    That goes for queues made with a config which does not say `leases_durable`: their workers claim anew. Queues of the
+    Redis front that were made on first use keep their leases, as their clients expect. No event tells of it, because
+    every recovery comes to the same result; the next checkpoint writes it down.
+    """
+    for topic in machine.topics.values():
+        if topic.lazy or topic.config.leases_durable or not topic.is_queue:
+            continue
+        for partition in topic.partitions:
+            if partition.counts[_LEASED]:
+                for job in [job for job in partition.jobs.values() if job.state == _LEASED]:
+                    partition.forget_lease(job)
+                machine.touched.add(partition)
 
 
 def working(machine: Machine, command: commands.Working, now: int) -> Reply:

@@ -1,8 +1,9 @@
 """Dead letters: a job that failed too often moves to another topic instead of being delivered again, and can come back.
 
-The move is one batch: gone here, added there. The copy keeps payload, priority, tag, node and meta, and its meta says
-where it came from, under `$dead_letter_*` keys. A replay puts the job back under its old seq and priority, so it is
-served before its younger equals, with its deliveries counted from zero.
+The move is one batch: gone here, added there. The copy keeps payload, tag, node and meta, and its meta says where it
+came from, under `$dead_letter_*` keys with strings for values. It goes to a log or to a queue, whichever the topic is;
+in a queue it has the priority it had. A topic that is missing is made as a log of the source's class.
+A replay (replays.py) puts the job back under its old seq and priority.
 """
 
 from __future__ import annotations
@@ -11,26 +12,33 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from esker.engine import commands, events, limits
+from esker.engine import events, limits, topics
 from esker.engine.commands import NO_DETAILS, Details
-from esker.engine.config import TopicConfig
 from esker.engine.ids import Place, from_ulid, message_id, place, to_ulid
+from esker.engine.logs import append as log_append
+from esker.engine.logs.partition import LogPartition
+from esker.engine.meta import meta_values, stamped
+from esker.engine.queues import retention
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import QueuePartition
-from esker.engine.replies import Done, Reply
 from esker.engine.topic import Topic
-from esker.engine.topics import make, not_found
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
 
-_PREFIX = b"$dead_letter_"
-_FROM = _PREFIX + b"from"
-_DELIVERIES = _PREFIX + b"deliveries"
-_SOURCE_SEQ = _PREFIX + b"src_seq"
-_ID = _PREFIX + b"id"
-_TTL = _PREFIX + b"ttl_ms"
-_MOST = _PREFIX + b"max_deliveries"
+PREFIX = "$dead_letter_"
+_FROM = PREFIX + "from"
+_FROM_HEX = PREFIX + "from_hex"  # only where the name is no UTF-8: `from` shows what can be shown of it
+_DELIVERIES = PREFIX + "deliveries"
+_SOURCE_SEQ = PREFIX + "src_seq"
+_ID = PREFIX + "id"
+# What a replay needs, where it is not what every job has.
+_TTL = PREFIX + "ttl_ms"
+_MOST = PREFIX + "max_deliveries"
+_PRIORITY = PREFIX + "priority"
+_RETRY = PREFIX + "retry_ms"
+
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def is_due(topic: Topic, job: Job) -> bool:
@@ -44,145 +52,153 @@ def is_due(topic: Topic, job: Job) -> bool:
     return 0 < most <= job.attempts
 
 
-def bury(machine: Machine, partition: QueuePartition, job: Job, now: int) -> None:
+def bury(machine: Machine, partition: QueuePartition, job: Job, now: int) -> bool:
+    """False: the dead-letter topic takes nothing, so the job is better delivered once more than lost."""
     source = partition.topic
     name = source.config.dead_letter
     assert name is not None
     grave = machine.names.get(name)
     if grave is None:
-        config = TopicConfig(durability=source.config.durability, mode=source.config.mode)
-        grave = make(machine, name, config, now, lazy=False)
-    old = job.details or NO_DETAILS
-    old_id = message_id(job.created_ms, source.number, partition.index, job.seq)
-    meta = {
-        **dict(old.meta),
-        _FROM: source.name,
-        _DELIVERIES: b"%d" % job.attempts,
-        _SOURCE_SEQ: b"%d" % job.seq,
-        _ID: to_ulid(old_id).encode(),
-        _TTL: b"%d" % (job.expires_ms - job.created_ms if job.expires_ms else 0),
-    }
-    if old.max_deliveries is not None:
-        meta[_MOST] = b"%d" % old.max_deliveries
-    details = msgspec.structs.replace(
-        old, meta=tuple(meta.items()), delay_ms=0, max_deliveries=None, key=b"", producer=b"", epoch=0, sequence=0
+        config = msgspec.structs.replace(machine.log_config, durability=source.config.durability)
+        if topics.create_problem(machine, name, config) is not None:
+            return False
+        grave = topics.make(machine, name, config, now, lazy=False)
+    if grave.log is not None:
+        buried = _bury_in_log(machine, partition, job, grave.log, now)
+    else:
+        buried = grave.is_queue and _bury_in_queue(machine, partition, job, grave, now)
+    if buried:
+        machine.record(
+            partition,
+            events.JobRemoved(source.number, partition.index, job.seq, now, events.RemoveReason.DEAD_LETTERED),
+        )
+    return buried
+
+
+def _bury_in_log(machine: Machine, partition: QueuePartition, job: Job, log: LogPartition, now: int) -> bool:
+    details = job.details or NO_DETAILS
+    body = events.RecordBody(
+        machine.payload(partition, job), details.tag, details.node, _letter_meta(partition, job, in_log=True)
     )
+    if log_append.bodies_problem(machine, log, log.topic.config, [body], now) is not None:
+        return False
+    log_append.append_bodies(machine, log, [body], now)
+    return True
+
+
+def _bury_in_queue(machine: Machine, partition: QueuePartition, job: Job, grave: Topic, now: int) -> bool:
+    if retention.cap_problem(machine, grave, grave.config, 1, job.size, now) is not None:
+        return False
+    details = job.details or NO_DETAILS
     target = grave.partitions[partition.index % len(grave.partitions)]
     machine.reserve(target, 1)
     ttl_ms = grave.config.ttl_ms
-    machine.record(
-        target,
-        events.Enqueued(
-            grave.number,
-            target.index,
-            target.next_seq,
-            now,
-            job.priority,
-            job.retry_ms or source.config.lease_ms,
-            now + ttl_ms if ttl_ms else 0,
-            0,
-            machine.payload(partition, job),
-            details,
-        ),
+    letter = events.Enqueued(
+        grave.number,
+        target.index,
+        target.next_seq,
+        now,
+        job.priority,
+        job.retry_ms or partition.topic.config.lease_ms,
+        now + ttl_ms if ttl_ms else 0,
+        0,
+        machine.payload(partition, job),
+        Details(tag=details.tag, node=details.node, meta=_letter_meta(partition, job, in_log=False)),
     )
+    machine.record_enqueued(target, (letter,))
     machine.woken.add(grave.name)
-    machine.record(
-        partition,
-        events.JobRemoved(source.number, partition.index, job.seq, now, events.RemoveReason.DEAD_LETTERED),
-    )
+    retention.enforce_caps(machine, grave, now)
+    return True
 
 
-def replay(machine: Machine, command: commands.ReplayDeadLetters, now: int) -> Reply:
-    grave = machine.names.get(command.topic)
-    if grave is None:
-        return not_found(command.topic)
-    missed: list[int] = []
-    count = 0
-    ids = _first_ids(grave, command.count) if command.ids is None else command.ids
-    for job_id in ids:
-        found = machine.find(job_id)
-        if found is not None and found[0].topic is grave and _raise(machine, *found, now):
-            count += 1
-        else:
-            missed.append(job_id)
-    return Done(count, missed)
+# -- what a letter says
 
 
-def _first_ids(grave: Topic, count: int) -> list[int]:
-    ids: list[int] = []
-    count = min(count, limits.LEASE_JOBS_MAX)
-    for partition in grave.partitions:
-        for seq, job in partition.jobs.items():
-            if len(ids) >= count:
-                return ids
-            ids.append(message_id(job.created_ms, grave.number, partition.index, seq))
-    return ids
+class Provenance(NamedTuple):
+    """What a dead letter tells people: the topic it came from, and how often it was delivered there."""
+
+    topic: bytes
+    deliveries: int
 
 
-class _Origin(NamedTuple):
+class Origin(NamedTuple):
+    """What a replay needs to know. `priority` and `retry_ms` None: the letter itself has them, or they are usual."""
+
     place: Place
     topic: bytes
     ttl_ms: int
     max_deliveries: int | None
+    priority: int | None
+    retry_ms: int | None
 
 
-def _origin(details: Details) -> _Origin | None:
-    """Where a dead letter came from. Meta is the user's to write, so it may be nonsense: None then."""
-    meta = dict(details.meta)
+def _letter_meta(partition: QueuePartition, job: Job, in_log: bool) -> bytes:
+    """What the job carried, and where it came from. A log's records have no priority and no retry time of their own."""
+    source, details = partition.topic, job.details or NO_DETAILS
+    stamps = {
+        **_name_stamps(source.name),
+        _DELIVERIES: str(job.attempts),
+        _SOURCE_SEQ: str(job.seq),
+        _ID: to_ulid(message_id(job.created_ms, source.number, partition.index, job.seq)),
+    }
+    if job.expires_ms:
+        stamps[_TTL] = str(job.expires_ms - job.created_ms)
+    if details.max_deliveries is not None:
+        stamps[_MOST] = str(details.max_deliveries)
+    if in_log and job.priority:
+        stamps[_PRIORITY] = str(job.priority)
+    if in_log and job.retry_ms != source.config.lease_ms:
+        stamps[_RETRY] = str(job.retry_ms)
+    return stamped(details.meta, PREFIX, stamps)
+
+
+def _name_stamps(name: bytes) -> dict[str, str]:
     try:
-        most = int(meta[_MOST]) if _MOST in meta else None
-        origin = _Origin(place(from_ulid(meta[_ID].decode())), meta[_FROM], int(meta[_TTL]), most)
+        return {_FROM: name.decode()}
+    except UnicodeDecodeError:
+        return {_FROM: name.decode("utf-8", "backslashreplace"), _FROM_HEX: name.hex()}
+
+
+def provenance(meta: bytes) -> Provenance:
+    """Meta is the user's to write, so it may tell nothing: an empty name and 0 then."""
+    stamps = _stamps(meta)
+    try:
+        return Provenance(_name(stamps), max(0, int(stamps.get(_DELIVERIES, "0"))))
+    except ValueError:
+        return Provenance(b"", 0)
+
+
+def origin(meta: bytes) -> Origin | None:
+    """Where a dead letter came from; None when its meta does not tell, or tells nonsense."""
+    stamps = _stamps(meta)
+    try:
+        ttl_ms = int(stamps.get(_TTL, "0"))
+        most, priority, retry_ms = (int(stamps[key]) if key in stamps else None for key in (_MOST, _PRIORITY, _RETRY))
+        found = Origin(place(from_ulid(stamps[_ID])), _name(stamps), ttl_ms, most, priority, retry_ms)
     except (KeyError, ValueError):
         return None
-    return origin if 0 <= origin.ttl_ms <= limits.TTL_MS_MAX and (origin.max_deliveries or 0) >= 0 else None
-
-
-def _is_vacant(source: Topic, index: int, seq: int) -> bool:
-    """The seq was given out once, and no job has it now."""
-    if index >= len(source.partitions):
-        return False
-    partition = source.partitions[index]
-    return 0 < seq < partition.next_seq and seq not in partition.jobs
-
-
-def _raise(machine: Machine, partition: QueuePartition, job: Job, now: int) -> bool:
-    """Puts one dead letter back; False when it is none, or its topic is gone."""
-    details = job.details or NO_DETAILS
-    origin = _origin(details)
-    if origin is None:
-        return False
-    created_ms, number, index, seq = origin.place
-    source = machine.topics.get(number) or machine.names.get(origin.topic)
-    if source is None or not source.is_queue or source is partition.topic:
-        return False
-    plain = msgspec.structs.replace(
-        details,
-        meta=tuple((key, value) for key, value in details.meta if not key.startswith(_PREFIX)),
-        max_deliveries=origin.max_deliveries,
+    sound = (
+        0 <= ttl_ms <= limits.TTL_MS_MAX
+        and 0 <= (most or 0) <= limits.DELIVERIES_MAX
+        and limits.PRIORITY_MIN <= (priority or 0) <= limits.PRIORITY_MAX
+        and 0 <= (retry_ms or 0) <= limits.DELAY_MS_MAX
     )
-    payload = machine.payload(partition, job)
-    expires_ms = now + origin.ttl_ms if origin.ttl_ms else 0
-    kept: Details | None = None if plain == NO_DETAILS else plain
-    if source.number == number and _is_vacant(source, index, seq):
-        home = source.partitions[index]
-        machine.record(
-            home,
-            events.JobReplayed(
-                number, index, seq, now, created_ms, job.priority, job.retry_ms, expires_ms, payload, kept
-            ),
-        )
-    else:  # the topic was made anew, so the old seq means nothing there; or the origin is not ours
-        home = source.partitions[index % len(source.partitions)]
-        machine.reserve(home, 1)
-        machine.record(
-            home,
-            events.Enqueued(
-                source.number, home.index, home.next_seq, now, job.priority, job.retry_ms, expires_ms, 0, payload, kept
-            ),
-        )
-    machine.woken.add(source.name)
-    grave = partition.topic
-    machine.record(
-        partition, events.JobRemoved(grave.number, partition.index, job.seq, now, events.RemoveReason.REPLAYED)
-    )
-    return True
+    return found if sound else None
+
+
+def _stamps(meta: bytes) -> dict[str, str]:
+    """Those values of ours that are strings, as ours are."""
+    stamps: dict[str, str] = {}
+    for key, value in (meta_values(meta) or {}).items():
+        if key.startswith(PREFIX):
+            try:
+                stamps[key] = _decode_text(value)
+            except msgspec.DecodeError:
+                continue
+    return stamps
+
+
+def _name(stamps: dict[str, str]) -> bytes:
+    if _FROM_HEX in stamps:
+        return bytes.fromhex(stamps[_FROM_HEX])
+    return stamps.get(_FROM, "").encode()

@@ -22,7 +22,8 @@ class JobState(IntEnum):
 class Job(msgspec.Struct, gc=False, array_like=True):
     """All of a job but its topic and partition.
 
-    The stored form is an array of the fields before `payload`; `payload` is None while it is in the store only.
+    The stored form is an array of the fields before `payload`, and of the lease's holder where it has a name;
+    `payload` is None while it is in the store only.
     """
 
     seq: int
@@ -45,12 +46,17 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Job).decode
 
 
-def encode_job(job: Job) -> bytes:
-    return _encode((
+def encode_job(job: Job, holder: bytes = b"") -> bytes:
+    fields = (
         job.seq, job.created_ms, job.priority, job.retry_ms, job.expires_ms, job.state, job.due_ms, job.token,
         job.attempts, job.nacks, job.requeues, job.size, job.details,
-    ))  # fmt: skip
+    )  # fmt: skip
+    return _encode((*fields, holder) if holder else fields)
 
 
 def decode_job(stored: bytes) -> Job:
+    """The holder, if there is one, comes where the payload belongs: millions are loaded at a start, and most have none.
+
+    `QueuePartition.load` puts it right.
+    """
     return _decode(stored)

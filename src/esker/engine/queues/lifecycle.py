@@ -23,7 +23,13 @@ _GONE: frozenset[JobState] = frozenset()
 _BACK = frozenset({_READY, _DELAYED})
 _ANY = (_READY, _DELAYED, _LEASED, _WITHDRAWN, _SPENT)
 
-MOVES: dict[tuple[JobState | None, type[events.JobEvent]], frozenset[JobState]] = {
+MoveEvent = (
+    events.Enqueued | events.JobLeased | events.JobAcked | events.JobReturned | events.LeaseExtended
+    | events.JobWithdrawn | events.JobReprioritised | events.JobRemoved | events.JobReplayed
+)  # fmt: skip
+"""The events of one job. Those of a whole partition (a floor, a remembered key) move none."""
+
+MOVES: dict[tuple[JobState | None, type[MoveEvent]], frozenset[JobState]] = {
     (None, events.Enqueued): _BACK,
     (None, events.JobReplayed): frozenset({_READY}),
     (_READY, events.JobLeased): frozenset({_LEASED, _SPENT}),

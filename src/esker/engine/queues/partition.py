@@ -7,12 +7,17 @@ the shard went on needs exactly that.
 
 What a checkpoint must write is known here as well: all jobs from `stored_below` on, and those below it that `dirty`
 names. A job that comes and goes between two checkpoints leaves no trace.
+
+The same jobs are also records, read in the order of their seqs. Two floors tell readers what was lost without anyone
+asking for it: live jobs below `cap_floor` went because the topic was full, below `ttl_floor` by age. They only rise.
+Jobs of the Redis front bring TTLs of their own, so one may expire while an older one lives on: then the floor lies
+above a living job. A reader is told a gap that is wider than the loss, and still gets every job that lives.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappush
 from typing import TYPE_CHECKING
 
@@ -21,6 +26,7 @@ import msgspec
 from esker.engine import events
 from esker.engine.dedup import Dedup, dedup_keys
 from esker.engine.limits import SEQ_BITS
+from esker.engine.logs.tags import TagIndex
 from esker.engine.queues.deadlines import Deadlines
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.ready import SIGN, ReadyHeap, ready_key
@@ -31,14 +37,16 @@ if TYPE_CHECKING:
 _READY, _DELAYED, _LEASED, _WITHDRAWN, _SPENT = (int(state) for state in JobState)
 _TIMER_SHIFT = 0  # leases and delays end to the millisecond
 _EXPIRY_SHIFT = 10  # expired jobs leave within about a second, and are never delivered meanwhile
+_WALK = 1024  # seqs tried one by one for the first living job, before the dict is asked: about 50 us
 
 
 class Totals(msgspec.Struct):
-    """Sums over all partitions of a shard, for the memory limit."""
+    """What all partitions of a shard share: sums for the memory limit, and who holds leases where."""
 
     jobs: int = 0
     hot_bytes: int = 0  # payloads in memory
     unsaved_bytes: int = 0  # payloads that no checkpoint has begun to save: asks for the next one
+    holdings: dict[bytes, set[QueuePartition]] = msgspec.field(default_factory=dict)  # by holder
 
 
 class Counters(msgspec.Struct, array_like=True):
@@ -55,9 +63,10 @@ class Counters(msgspec.Struct, array_like=True):
 
 class QueuePartition:
     __slots__ = (
-        "active_ms", "bytes", "ceiling", "counters", "counts", "dedup", "dirty", "expiry", "held", "holders",
-        "hot_bytes", "index", "jobs", "next_seq", "purged_below", "ready", "restored", "sign", "spent", "stored_below",
-        "timers", "topic", "totals", "wake_ms", "wakes",
+        "active_ms", "bytes", "cap_floor", "ceiling", "counters", "counts", "dedup", "dirty", "expiry", "first",
+        "head_seq", "held", "holders", "hot_bytes", "index", "jobs", "late", "next_seq", "purged_below", "ready",
+        "restored", "sign", "spent", "stored_below", "tags", "timers", "topic", "totals", "ttl_floor", "wake_ms",
+        "wakes",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, totals: Totals, wakes: list[tuple[int, int, int]]) -> None:
@@ -68,7 +77,11 @@ class QueuePartition:
         self.wake_ms = 0  # the earliest entry there that is ours; 0: none
         self.sign = SIGN[topic.config.mode]
         self.next_seq = 1
+        self.head_seq = 0  # the last one given out, as far as anyone knows: a crash may have taken what lies between
         self.ceiling = 1  # seqs below are promised on disk (classes below fsync only)
+        self.first = 1  # no job that counts as a record has a lower seq
+        self.cap_floor = 1
+        self.ttl_floor = 1
         self.counters = Counters()
         self.active_ms = topic.created_ms
         self.dedup = Dedup()
@@ -89,6 +102,8 @@ class QueuePartition:
         self.holders: dict[int, bytes] = {}  # of leased jobs, where the holder gave its name
         self.held: dict[bytes, set[int]] = {}  # the same, the other way round
         self.spent: deque[int] = deque()
+        self.late: set[int] = set()  # jobs that came behind younger ones, so that `jobs` is out of order
+        self.tags = TagIndex(self._living)
 
     # -- the truth that the indexes ask for
 
@@ -106,6 +121,9 @@ class QueuePartition:
         job = self.jobs.get(seq)
         return 0 if job is None else job.expires_ms
 
+    def _living(self, seqs: Iterable[int]) -> list[int]:
+        return sorted({seq for seq in seqs if seq in self.jobs})  # one that went and came back is named twice
+
     # -- reading
 
     def first_ready(self) -> int | None:
@@ -115,6 +133,37 @@ class QueuePartition:
     def held_by(self, holder: bytes) -> list[Job]:
         jobs = (self.jobs.get(seq) for seq in sorted(self.held.get(holder, ())))
         return [job for job in jobs if job is not None and job.state == _LEASED]
+
+    @property
+    def records(self) -> int:
+        """The jobs that readers see: all but those that were delivered at most once, and were."""
+        return len(self.jobs) - self.counts[_SPENT]
+
+    @property
+    def evict_floor(self) -> int:
+        return max(self.cap_floor, self.ttl_floor)
+
+    def earliest_seq(self) -> int:
+        """Of the first job that readers see; `head_seq` + 1 when there is none.
+
+        `first` follows the front of the queue, so that most calls find it where they look. A long gap behind it is
+        crossed by asking `jobs`, which is in order but for the late ones.
+        """
+        jobs = self.jobs
+        if not self.records:
+            return self.head_seq + 1
+        end = min(self.next_seq, self.first + _WALK)
+        for seq in range(self.first, end):
+            job = jobs.get(seq)
+            if job is not None and job.state != _SPENT:
+                self.first = seq
+                return seq
+        found = end
+        if end < self.next_seq:
+            found = next((seq for seq, job in jobs.items() if job.state != _SPENT), self.next_seq)
+            found = min([found, *(seq for seq in self.late if jobs[seq].state != _SPENT)])
+        self.first = found
+        return found
 
     # -- changing
 
@@ -126,6 +175,7 @@ class QueuePartition:
         if batch[0].seq < self.next_seq:  # folded onto a checkpoint that may know them already
             for event in batch:
                 self._remove(event.seq)
+                self._come_late(event.seq)
         jobs, sign = self.jobs, self.sign
         keys: list[int] = []
         expiring: list[int] = []  # a run of jobs that expire together
@@ -158,6 +208,7 @@ class QueuePartition:
         if first < self.next_seq:  # folded onto a checkpoint that may know them already
             for seq in seqs:
                 self._remove(seq)
+                self._come_late(seq)
         self.jobs.update(
             zip(
                 seqs,
@@ -174,7 +225,9 @@ class QueuePartition:
         self._came(len(payloads), sum(map(len, payloads)), seqs[-1], ts)
 
     def _came(self, count: int, size: int, last_seq: int, ts: int) -> None:
-        self.next_seq = max(self.next_seq, last_seq + 1)
+        if last_seq >= self.next_seq:
+            self.next_seq = last_seq + 1
+        self.head_seq = self.next_seq - 1
         self.active_ms = ts
         self.counters.jobs_in += count
         self.bytes += size
@@ -185,21 +238,27 @@ class QueuePartition:
         totals.unsaved_bytes += size
 
     def _detail(self, job: Job, event: events.Enqueued) -> None:
-        """What few jobs have: a delay, details, an idempotency key."""
+        """What few jobs have: a delay, details, a tag, an idempotency key."""
         details = job.details = event.details
         if event.due_ms:
             job.state, job.due_ms = _DELAYED, event.due_ms
             self.counts[_DELAYED] += 1
             self._wake(self.timers.add(event.due_ms, job.seq))
-        if details is not None and (details.key or details.producer):
-            for key in dedup_keys(details):
-                self.dedup.remember(key, event.ts, event.seq)
+        if details is not None:
+            if details.tag:
+                self.tags.add(details.tag, job.seq)
+            if details.key or details.producer:
+                for key in dedup_keys(details):
+                    self.dedup.remember(key, event.ts, event.seq)
 
     def _expire_together(self, expires_ms: int, seqs: Sequence[int]) -> None:
         if expires_ms and seqs:
             self._wake(self.expiry.add_all(expires_ms, seqs))
 
     def replayed(self, event: events.JobReplayed) -> None:
+        self._remove(event.seq)  # folded onto a checkpoint that knows it already: it starts anew, the rest will follow
+        if event.seq < self.next_seq:
+            self._come_late(event.seq)
         self._insert(Job(
             event.seq, event.created_ms, event.priority, event.retry_ms, event.expires_ms, _READY, 0, 0, 0, 0, 0,
             len(event.payload), event.details, event.payload,
@@ -223,8 +282,8 @@ class QueuePartition:
         else:
             self._move(job, _LEASED, event.deadline_ms)
             if event.holder:
-                self.holders[job.seq] = event.holder
-                self.held.setdefault(event.holder, set()).add(job.seq)
+                self._let_go(job.seq)  # by whoever a checkpoint that was ahead says
+                self._hold(job.seq, event.holder)
 
     def acked(self, event: events.JobAcked) -> None:
         if self._remove(event.seq):
@@ -274,19 +333,32 @@ class QueuePartition:
 
     def purged(self, event: events.Purged) -> dict[int, Job]:
         """Returns what was here, so that the caller can let go of it in small steps."""
-        gone = self.jobs
+        gone, holders = self.jobs, self.holders
         self.forget_totals()
         self._clear()
         self.dirty = set()
-        if self.next_seq > event.below:  # only where recovery folds onto a checkpoint that was ahead of its position
-            for seq in [seq for seq in gone if seq >= event.below]:
-                self._insert(gone.pop(seq))
+        for seq in sorted(seq for seq in gone if seq >= event.below):
+            self._insert(gone.pop(seq))
+            if seq in holders:
+                self._hold(seq, holders[seq])
         self.purged_below = max(self.purged_below, event.below)
         self.active_ms = event.ts
         return gone
 
     def reserved(self, event: events.SeqReserved) -> None:
         self.ceiling = max(self.ceiling, event.ceiling)
+
+    def key_remembered(self, event: events.KeyRemembered) -> None:
+        self.dedup.remember(event.key, event.ts, event.seq, event.count)
+
+    def trimmed(self, event: events.QueueTrimmed) -> None:
+        self.cap_floor = max(self.cap_floor, event.cap_floor)
+        self.ttl_floor = max(self.ttl_floor, event.ttl_floor)
+
+    def forget_lease(self, job: Job) -> None:
+        """A restart ended the lease. Nothing else of the job has changed, and no event tells of it."""
+        job.token = 0
+        self._move(job, _READY, 0)
 
     def promote(self, job: Job) -> None:
         """A delay is over. Being due is a fact of time, not an event, so nothing becomes dirty."""
@@ -302,7 +374,8 @@ class QueuePartition:
             ])  # fmt: skip
 
     def load(self, jobs: list[Job]) -> None:
-        """Fills an empty partition from a checkpoint; the payloads stay in the store."""
+        """Fills an empty partition from a checkpoint, in order of seqs; the payloads stay in the store."""
+        self.first = jobs[0].seq if jobs else self.next_seq
         counts, timers, expiry = self.counts, self.timers, self.expiry
         ready: list[int] = []
         sign = self.sign
@@ -315,6 +388,11 @@ class QueuePartition:
                 ready.append(ready_key(sign, job.priority, seq))
             elif job.state == _SPENT:
                 self.spent.append(seq)
+            if job.payload is not None:
+                self._hold(seq, job.payload)  # see `decode_job`
+                job.payload = None
+            if job.details is not None and job.details.tag:
+                self.tags.add(job.details.tag, seq)
             if job.due_ms:
                 timers.add(job.due_ms, seq)
             if job.expires_ms:
@@ -333,11 +411,12 @@ class QueuePartition:
         """The partition is about to go, or to be emptied."""
         self.totals.jobs -= len(self.jobs)
         self.totals.hot_bytes -= self.hot_bytes
+        for holder in self.held:
+            self._hold_nothing(holder)
+        self.holders, self.held = {}, {}
 
     def _insert(self, job: Job) -> None:
         seq = job.seq
-        if seq in self.jobs:  # folded onto a checkpoint that knows it already: start it anew, the rest will follow
-            self._remove(seq)
         if seq >= self.next_seq:
             self.next_seq = seq + 1
         self.jobs[seq] = job
@@ -352,6 +431,10 @@ class QueuePartition:
         self.counts[job.state] += 1
         if job.state == _READY:
             self.ready.push_all((ready_key(self.sign, job.priority, seq),), self.counts[_READY])
+        elif job.state == _SPENT:
+            self.spent.append(seq)
+        if job.details is not None and job.details.tag:
+            self.tags.add(job.details.tag, seq)
         if job.due_ms:
             self._wake(self.timers.add(job.due_ms, seq))
         if job.expires_ms:
@@ -380,6 +463,10 @@ class QueuePartition:
             self.expiry.cancel(job.expires_ms)
         if self.holders:
             self._let_go(seq)
+        if self.late:
+            self.late.discard(seq)
+        if job.details is not None and job.details.tag:
+            self.tags.let_go(1)
         return True
 
     def _move(self, job: Job, state: int, due_ms: int, *, save: bool = True) -> None:
@@ -413,6 +500,23 @@ class QueuePartition:
             seqs.discard(seq)
             if not seqs:
                 del self.held[holder]
+                self._hold_nothing(holder)
+
+    def _hold(self, seq: int, holder: bytes) -> None:
+        self.holders[seq] = holder
+        self.held.setdefault(holder, set()).add(seq)
+        self.totals.holdings.setdefault(holder, set()).add(self)
+
+    def _hold_nothing(self, holder: bytes) -> None:
+        partitions = self.totals.holdings[holder]
+        partitions.discard(self)
+        if not partitions:
+            del self.totals.holdings[holder]
+
+    def _come_late(self, seq: int) -> None:
+        """A job is about to come in behind younger ones."""
+        self.late.add(seq)
+        self.first = min(self.first, seq)
 
     def sleep(self) -> None:
         """After the timers ran: wake again for what is due next."""
@@ -438,5 +542,7 @@ EVOLVE: dict[type, Callable[..., object]] = {
     events.JobWithdrawn: QueuePartition.withdrawn,
     events.JobReprioritised: QueuePartition.reprioritised,
     events.JobRemoved: QueuePartition.removed,
+    events.KeyRemembered: QueuePartition.key_remembered,
+    events.QueueTrimmed: QueuePartition.trimmed,
     events.SeqReserved: QueuePartition.reserved,
 }

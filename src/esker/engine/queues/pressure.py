@@ -58,5 +58,6 @@ def is_idle(machine: Machine, topic: Topic, now: int) -> bool:
         and now - topic.active_ms > idle_limit_ms(machine)
         and topic.pause == Pause.NONE
         and topic.name not in machine.watched
+        and not machine.routers.touches(topic)
         and not any(partition.jobs or partition.dedup.entries for partition in topic.partitions)
     )

@@ -9,8 +9,9 @@ from esker.engine import commands, events, limits
 from esker.engine.config import Pause, TopicConfig, TopicType
 from esker.engine.dedup import Remembered, dedup_keys
 from esker.engine.ids import message_id
+from esker.engine.meta import meta_problem
 from esker.engine.placement import partition_of
-from esker.engine.queues import pressure
+from esker.engine.queues import pressure, retention
 from esker.engine.queues.job import JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Added, Reply
@@ -37,12 +38,18 @@ def enqueue(machine: Machine, command: commands.Enqueue, now: int) -> Reply:
         if problem is not None:
             return problem
         plain = plain and job.details is None
-    problem = _room_problem(machine, now)  # last, because making room lets go of what no promise covers
+    problem = room_problem(machine, now)  # last, because making room lets go of what no promise covers
     if problem is not None:
+        return problem
+    capped = config.cap_records or config.cap_bytes
+    if capped and (problem := _cap_problem(machine, topic, config, jobs, now)) is not None:
         return problem
     if topic is None:
         topic = make(machine, command.topic, config, now, lazy=command.config is None)
-    return _add_plain(machine, topic, jobs, now) if plain else _add_each(machine, topic, jobs, now)
+    added = _add_plain(machine, topic, jobs, now) if plain else _add_each(machine, topic, jobs, now)
+    if capped:
+        retention.enforce_caps(machine, topic, now)
+    return added
 
 
 def enqueue_alike(machine: Machine, command: commands.EnqueueAlike, now: int) -> Reply:
@@ -54,6 +61,8 @@ def enqueue_alike(machine: Machine, command: commands.EnqueueAlike, now: int) ->
         or topic.pause
         or not topic.is_queue
         or len(topic.partitions) != 1
+        or topic.config.cap_records
+        or topic.config.cap_bytes
         or not 0 < len(payloads) <= limits.ENQUEUE_JOBS_MAX
         or max(map(len, payloads)) > topic.config.max_payload_bytes
         or not 0 <= command.retry_ms <= limits.DELAY_MS_MAX
@@ -61,7 +70,7 @@ def enqueue_alike(machine: Machine, command: commands.EnqueueAlike, now: int) ->
     ):
         jobs = [commands.NewJob(payload, 0, command.retry_ms, command.ttl_ms) for payload in payloads]
         return enqueue(machine, commands.Enqueue(command.topic, jobs), now)
-    problem = _room_problem(machine, now)
+    problem = room_problem(machine, now)
     if problem is not None:
         return problem
     partition = topic.partitions[0]
@@ -71,6 +80,7 @@ def enqueue_alike(machine: Machine, command: commands.EnqueueAlike, now: int) ->
     expires_ms = machine.expires_ms(now, command.ttl_ms)
     event = events.JobsEnqueued(topic.number, 0, first, now, command.retry_ms, expires_ms, list(payloads))
     machine.record(partition, event)
+    machine.queue_grew(topic)
     machine.woken.add(topic.name)
     first_id = message_id(now, topic.number, 0, first)
     return Added(range(first_id, first_id + len(payloads)))
@@ -96,7 +106,22 @@ def _topic_problem(
     return None
 
 
-def _room_problem(machine: Machine, now: int) -> Refusal | None:
+def _cap_problem(
+    machine: Machine, topic: Topic | None, config: TopicConfig, jobs: Sequence[commands.NewJob], now: int
+) -> Refusal | None:
+    """What is known already needs no room. Jobs of one command that repeat each other are all counted."""
+    new = [job for job in jobs if topic is None or not _is_known(topic, job, now)]
+    return retention.cap_problem(machine, topic, config, len(new), sum(len(job.payload) for job in new), now)
+
+
+def _is_known(topic: Topic, new: commands.NewJob, now: int) -> bool:
+    details = new.details
+    if details is None or not (details.key or details.producer):
+        return False
+    return _known(_partition(topic, new), details, now) is not None
+
+
+def room_problem(machine: Machine, now: int) -> Refusal | None:
     if machine.refuse_new is not None:
         return machine.refuse_new
     limit = machine.memory_limit
@@ -130,8 +155,6 @@ def _details_problem(details: commands.Details) -> Refusal | None:
         (details.delay_ms, limits.DELAY_MS_MAX, "delay in ms"),
         (len(details.tag), limits.TAG_BYTES_MAX, "bytes of tag"),
         (len(details.node), limits.NODE_BYTES_MAX, "bytes of node"),
-        (len(details.meta), limits.META_KEYS_MAX, "meta keys"),
-        (sum(len(key) + len(value) for key, value in details.meta), limits.META_BYTES_MAX, "bytes of meta"),
         (len(details.key), limits.DEDUP_KEY_BYTES_MAX, "bytes of idempotency key"),
         (len(details.producer), limits.DEDUP_KEY_BYTES_MAX, "bytes of producer id"),
         (details.epoch, limits.PRODUCER_NUMBER_MAX, "as producer epoch"),
@@ -140,7 +163,8 @@ def _details_problem(details: commands.Details) -> Refusal | None:
     ):
         if not 0 <= value <= most:
             return Refusal(Code.BAD_REQUEST, f"{value} {what}; it must be 0 to {most}")
-    return None
+    problem = meta_problem(details.meta)
+    return None if problem is None else Refusal(Code.BAD_REQUEST, problem)
 
 
 def _add_plain(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], now: int) -> Added:

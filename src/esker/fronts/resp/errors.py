@@ -30,6 +30,13 @@ PREFIXES: Final[dict[Code, str]] = {
     Code.DISK_FULL: "MISCONF",
     Code.NO_REPLICAS: "NOREPL",
     Code.LIMIT_REACHED: "ERR",
+    Code.RECORD_TOO_LARGE: "ERR",
+    Code.BATCH_TOO_LARGE: "ERR",
+    Code.TOPIC_FULL: "MAXLEN",  # what Disque says of a queue that holds enough
+    Code.TOPIC_NOT_EMPTY: "ERR",
+    Code.TOPIC_INCOMPATIBLE: "ERR",
+    Code.ROUTER_NOT_FOUND: "ERR",
+    Code.ROUTER_CYCLE: "ERR",
 }
 
 R = TypeVar("R")

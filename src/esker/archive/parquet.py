@@ -1,0 +1,114 @@
+"""Columns to Parquet and back: the only module that speaks to pyarrow.
+
+Files are compressed with zstd and say in their footer, under keys that start with `esker.`, what they hold. pyarrow has
+no types, so nothing of it leaves this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from io import BytesIO
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from esker.errors import ArchiveError
+
+ROW_GROUP_ROWS = 64 * 1024
+
+Values = Sequence[int | None] | Sequence[bytes | None] | Sequence[str | None]
+
+
+class Kind(StrEnum):
+    NUMBER = "number"
+    TIME = "time"  # milliseconds since the epoch
+    TEXT = "text"  # str, or bytes that are UTF-8
+    BYTES = "bytes"
+
+
+_TYPES = {
+    Kind.NUMBER: pa.int64(),
+    Kind.TIME: pa.timestamp("ms", tz="UTC"),
+    Kind.TEXT: pa.string(),
+    Kind.BYTES: pa.binary(),
+}
+
+
+def kind_of(values: Sequence[bytes | None]) -> Kind:
+    """TEXT where all of it is UTF-8."""
+    try:
+        b"".join(value for value in values if value).decode()
+        for value in values:
+            if value and value[0] >= 0x80:  # pieces that are wrong alone might be right when joined
+                value.decode()
+    except UnicodeDecodeError:
+        return Kind.BYTES
+    return Kind.TEXT
+
+
+class FileWriter:
+    """Makes one file. Each `add` is a row group; rows must come in the order of the first column of `sorted_by`."""
+
+    def __init__(self, kinds: Mapping[str, Kind], sorted_by: Sequence[str]) -> None:
+        self._kinds = kinds
+        self._schema = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in kinds.items()])
+        self._sink = BytesIO()
+        order = [pq.SortingColumn(list(kinds).index(name)) for name in sorted_by]
+        self._writer = pq.ParquetWriter(self._sink, self._schema, compression="zstd", sorting_columns=order)
+
+    def add(self, columns: Mapping[str, Values]) -> None:
+        arrays = [_array(columns[name], kind) for name, kind in self._kinds.items()]
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+
+    def finish(self, footer: Mapping[str, str]) -> bytes:
+        self._writer.add_key_value_metadata(dict(footer))
+        self._writer.close()
+        return self._sink.getvalue()
+
+
+def _array(values: Values, kind: Kind) -> pa.Array:  # type: ignore[no-any-unimported]
+    if kind == Kind.TIME:
+        return pa.array(values, pa.int64()).cast(_TYPES[kind])
+    return pa.array(values, _TYPES[kind])
+
+
+class FileReader:
+    """A file in memory: its columns stay in Arrow's form, and only what is asked for becomes Python."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        """Raises ArchiveError when it is not a Parquet file."""
+        try:
+            file = pq.ParquetFile(pa.BufferReader(data))
+            self._table = file.read().combine_chunks()
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(f"{name} is not a whole Parquet file: {error}") from error
+        metadata = file.metadata.metadata or {}
+        self.footer = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"esker.")}
+        self.rows = int(self._table.num_rows)
+        self.size = int(self._table.nbytes)
+
+    def numbers(self, name: str, start: int, count: int) -> list[int]:
+        """Numbers or times of some rows."""
+        values: list[int] = self._column(name, start, count).cast(pa.int64()).to_pylist()
+        return values
+
+    def texts(self, name: str, start: int, count: int) -> list[bytes | None]:
+        values: list[bytes | None] = self._column(name, start, count).cast(pa.binary()).to_pylist()
+        return values
+
+    def find(self, name: str, value: int) -> int:
+        """The first row, of a column in order, whose number is not below `value`."""
+        column = self._table.column(name)
+        low, high = 0, self.rows
+        while low < high:
+            middle = (low + high) // 2
+            if column[middle].as_py() < value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _column(self, name: str, start: int, count: int) -> pa.ChunkedArray:  # type: ignore[no-any-unimported]
+        return self._table.column(name).slice(start, count)

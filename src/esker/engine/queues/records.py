@@ -1,0 +1,286 @@
+"""A queue as a topic of records: written, read, deleted and counted like a log. Each record is a job.
+
+A job is read in the order of its seq, whatever its state; only what was delivered at most once is no longer there for
+readers. Reading leases nothing. A job that was acked or deleted is a silent gap: someone wanted it gone. One that
+expired, or that a cap pushed out, raises a floor (retention.py), and readers behind the floor get a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from esker.engine import commands, events, limits
+from esker.engine.commands import Details
+from esker.engine.config import Pause, TopicConfig
+from esker.engine.dedup import write_key
+from esker.engine.logs import append as log_append
+from esker.engine.queues import clockwork, held, produce, retention
+from esker.engine.queues.job import Job, JobState
+from esker.engine.queues.partition import QueuePartition
+from esker.engine.replies import Deleted, Record, Records, Reply, Written
+from esker.engine.topic import Topic
+from esker.engine.topics import create_problem, make, not_found
+from esker.errors import Code, Refusal
+
+if TYPE_CHECKING:
+    from esker.engine.machine import Machine
+
+_READY, _LEASED, _SPENT = int(JobState.READY), int(JobState.LEASED), int(JobState.SPENT)
+
+
+# -- writing
+
+
+def append(machine: Machine, command: commands.Append, now: int) -> Reply:
+    """An `Append` on a queue, or on a topic that is yet to be made as one."""
+    topic = machine.names.get(command.topic)
+    config = topic.config if topic is not None else command.config or machine.lazy_config
+    bodies = log_append.bodies_of(command.records)
+    if isinstance(bodies, Refusal):
+        return bodies
+    problem = _write_problem(machine, command, topic, config)
+    if problem is not None:
+        return problem
+    if topic is not None and command.key:
+        known = topic.partitions[0].dedup.find(write_key(command.key), now - config.idempotency_window_ms)
+        if known is not None:
+            last = known.seq + known.count - 1
+            return Written(known.seq, last, last, created=False, deduped=True)
+    problem = produce.room_problem(machine, now) or retention.cap_problem(
+        machine, topic, config, len(bodies), sum(len(body.data) for body in bodies), now
+    )
+    if problem is not None:
+        return problem
+    created = topic is None
+    if topic is None:
+        topic = make(machine, command.topic, config, now, lazy=False)
+    first = append_bodies(machine, topic, bodies, now)
+    last = first + len(bodies) - 1
+    if command.key:
+        event = events.KeyRemembered(topic.number, 0, now, write_key(command.key), first, len(bodies))
+        machine.record(topic.partitions[0], event)
+    return Written(first, last, last, created, deduped=False)
+
+
+def append_bodies(machine: Machine, topic: Topic, bodies: Sequence[events.RecordBody], now: int) -> int:
+    """Makes a job of each body, in a row, and returns the first seq. Nothing is checked: see `append`.
+
+    A queue that drops its oldest is brought within its caps again; that may take some of these, too.
+    """
+    config, partition = topic.config, topic.partitions[0]
+    machine.reserve(partition, len(bodies))
+    number, first, expires_ms = topic.number, partition.next_seq, machine.expires_ms(now, config.ttl_ms)
+    batch = [
+        events.Enqueued(
+            number,
+            0,
+            seq,
+            now,
+            0,
+            config.lease_ms,
+            expires_ms,
+            0,
+            body.data,
+            _details(body),
+        )
+        for seq, body in enumerate(bodies, first)
+    ]
+    machine.record_enqueued(partition, batch)
+    machine.woken.add(topic.name)
+    retention.enforce_caps(machine, topic, now)
+    return first
+
+
+def _details(body: events.RecordBody) -> Details | None:
+    if body.tag or body.node or body.meta or body.hops:
+        return Details(tag=body.tag, node=body.node, meta=body.meta, hops=body.hops)
+    return None
+
+
+def _write_problem(
+    machine: Machine, command: commands.Append, topic: Topic | None, config: TopicConfig
+) -> Refusal | None:
+    if config.max_payload_bytes < limits.RECORD_BYTES_MAX:
+        problem = _size_problem(command.records, config.max_payload_bytes)
+        if problem is not None:
+            return problem
+    if len(command.key) > limits.DEDUP_KEY_BYTES_MAX:
+        return Refusal(
+            Code.BAD_REQUEST, f"{len(command.key)} bytes of idempotency key; at most {limits.DEDUP_KEY_BYTES_MAX}"
+        )
+    if config.partitions != 1:
+        return Refusal(
+            Code.BAD_REQUEST,
+            f"topic {command.topic!r} has {config.partitions} partitions; records get seqs in a row only in a topic "
+            "of one",
+        )
+    if topic is None:
+        return create_problem(machine, command.topic, config) if command.create else not_found(command.topic)
+    if topic.pause & Pause.IN:
+        return Refusal(Code.PAUSED, f"queue {topic.name!r} is paused in input")
+    return None
+
+
+def _size_problem(records: Sequence[commands.NewRecord], most: int) -> Refusal | None:
+    """Of a queue that takes less than a record may have."""
+    for position, record in enumerate(records):
+        if len(record.data) > most:
+            return Refusal(
+                Code.RECORD_TOO_LARGE,
+                f"record {position} has {len(record.data)} bytes of data; the topic takes at most {most}",
+                {"bytes": len(record.data), "max": most},
+            )
+    return None
+
+
+# -- reading
+
+
+def read(machine: Machine, command: commands.Read, now: int) -> Reply:
+    partition = held.queue_partition(machine, command.topic)
+    if isinstance(partition, Refusal):
+        return partition
+    retention.catch_up(machine, partition, now)
+    head = partition.head_seq
+    behind = 0 if command.after > head else command.after  # a cursor from the future: the topic was made anew
+    walk = _Walk(machine, partition, command, now)
+    reached = walk.through(_seqs_behind(partition, max(behind, partition.earliest_seq() - 1)))
+    return Records(
+        walk.records,
+        head if reached is None else reached,
+        head,
+        partition.earliest_seq(),
+        retention.tombstone(partition, command.after),  # last, because the walk may have met what expired just now
+        walk.looked,
+    )
+
+
+class _Walk:
+    """Collects records until the reply is full, or enough jobs were looked at."""
+
+    def __init__(self, machine: Machine, partition: QueuePartition, command: commands.Read, now: int) -> None:
+        self._machine = machine
+        self._partition = partition
+        self._now = now
+        self._limit = max(1, min(command.limit, limits.READ_RECORDS_MAX))
+        self._max_bytes = min(command.max_bytes, limits.READ_BYTES_MAX)
+        self._nodes = command.nodes if partition.topic.config.dedupe_node else frozenset()
+        self._size = 0
+        self.records: list[Record] = []
+        self.looked = 0
+
+    def through(self, seqs: Iterable[int]) -> int | None:
+        """The last seq looked at; None: all of them."""
+        last = 0
+        for seq in seqs:
+            if len(self.records) >= self._limit or self.looked >= limits.READ_LOOK_MAX or not self._look(seq):
+                return last
+            last = seq
+        return None
+
+    def _look(self, seq: int) -> bool:
+        """False: it belongs to the next reply."""
+        self.looked += 1
+        job = self._partition.jobs.get(seq)
+        if job is None or job.state == _SPENT:
+            return True
+        if job.expires_ms and job.expires_ms <= self._now:
+            clockwork.expire_one(self._machine, self._partition, job, self._now)
+            return True
+        details = job.details
+        if self._nodes and details is not None and details.node and details.node in self._nodes:
+            return True
+        size = job.size + (0 if details is None else len(details.meta))
+        if self.records and self._size + size > self._max_bytes:
+            return False
+        self._size += size
+        self.records.append(_record(self._machine, self._partition, job))
+        return True
+
+
+def _record(machine: Machine, partition: QueuePartition, job: Job) -> Record:
+    data, details = machine.payload(partition, job), job.details
+    if details is None:
+        return Record(job.seq, job.created_ms, data, b"", b"", b"")
+    return Record(job.seq, job.created_ms, data, details.node, details.tag, details.meta)
+
+
+def _seqs_behind(partition: QueuePartition, after: int) -> range | list[int]:
+    """Where jobs may be, in order: every seq where they lie close, only those there are where they are few and far."""
+    seqs = range(after + 1, partition.next_seq)
+    if len(seqs) <= limits.READ_LOOK_MAX or len(partition.jobs) > limits.READ_LOOK_MAX:
+        return seqs
+    return sorted(seq for seq in partition.jobs if seq > after)
+
+
+# -- deleting
+
+
+def delete(machine: Machine, command: commands.DeleteRecords, now: int) -> Reply:
+    partition = held.queue_partition(machine, command.topic)
+    if isinstance(partition, Refusal):
+        return partition
+    if command.before_seq is None and command.tag is None:
+        return Refusal(Code.BAD_REQUEST, "say what to delete: before_seq, a tag, or both")
+    retention.catch_up(machine, partition, now)
+    below = partition.next_seq if command.before_seq is None else min(command.before_seq, partition.next_seq)
+    if command.tag is None:
+        seqs = _seqs_below(partition, below)
+        retention.remove_all(machine, partition, seqs, below, now, events.RemoveReason.DELETED)
+    else:
+        seqs = [seq for seq in partition.tags.find(command.tag, command.prefix) if _matches(partition, seq, command)]
+        seqs = [seq for seq in seqs if seq < below]
+        retention.remove_all(machine, partition, seqs, 0, now, events.RemoveReason.DELETED)
+    topic = partition.topic
+    if seqs and topic.config.max_in_flight:
+        machine.woken.add(topic.name)
+    return Deleted(len(seqs), partition.earliest_seq(), partition.head_seq, partition.records, partition.bytes)
+
+
+def _seqs_below(partition: QueuePartition, below: int) -> list[int]:
+    first, jobs = partition.earliest_seq(), partition.jobs
+    seqs = range(first, below) if below - first <= 4 * len(jobs) else sorted(seq for seq in jobs if seq < below)
+    return [seq for seq in seqs if (job := jobs.get(seq)) is not None and job.state != _SPENT]
+
+
+def _matches(partition: QueuePartition, seq: int, command: commands.DeleteRecords) -> bool:
+    """The index may remember an earlier job of this seq, with another tag."""
+    job = partition.jobs[seq]
+    tag = b"" if job.details is None else job.details.tag
+    if not tag or job.state == _SPENT or command.tag is None:
+        return False
+    return tag.startswith(command.tag) if command.prefix else tag == command.tag
+
+
+# -- counting
+
+
+class Numbers(msgspec.Struct, frozen=True, gc=False):
+    """A queue as `TopicStatus` tells it. `ready` leaves out what is delayed."""
+
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+def status(machine: Machine, topic: Topic, now: int) -> Numbers:
+    """Of all partitions together: the highest head, the lowest seq there is, and sums."""
+    partitions = topic.partitions
+    for partition in partitions:
+        retention.catch_up(machine, partition, now)
+    return Numbers(
+        retention.head_seq(topic),
+        retention.earliest_seq(topic),
+        sum(partition.records for partition in partitions),
+        sum(partition.bytes for partition in partitions),
+        topic.count(_READY),
+        topic.count(_LEASED),
+        sum(partition.counters.dead_lettered for partition in partitions),
+    )

@@ -1,0 +1,104 @@
+"""What clients send: one struct for each body. Unknown fields are ignored, payloads stay the text they came in.
+
+`data` and `meta` are `msgspec.Raw`: views of the request, never parsed, copied when they are handed to the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+NO_META = Raw()
+"""Of a record that brings none: known by its identity, so that it costs nothing."""
+
+Unsigned = Annotated[int, Meta(ge=0)]
+Signed32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Nodes = str | list[str]
+Selector = str | list[str]
+"""Which tags: "job-1", "job-*", ["tag", "Eq", "job-1"] or ["tag", "Glob", "job-*"]."""
+
+
+class ConfigBody(msgspec.Struct, kw_only=True):
+    """The config of a topic, as far as this protocol can name it. What is left out has its default."""
+
+    type: Literal["log", "queue"] | UnsetType = UNSET
+    ttl_ms: Unsigned = 0
+    cap_records: Unsigned = 0
+    cap_bytes: Unsigned = 0
+    discard: Literal["old", "reject"] = "old"
+    durable: bool = False
+    durability: Literal["ephemeral", "memory", "disk", "fsync"] | None = None
+    priority: Signed32 | None = None
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: Unsigned = 120_000
+    dedupe_node: bool = True
+    lease_ms: Unsigned = 30_000
+    claim_jitter_ms: Unsigned = 0
+    max_deliveries: Unsigned = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+
+class RecordBody(msgspec.Struct, gc=False):
+    data: Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Raw = NO_META
+
+
+class WriteBody(msgspec.Struct, kw_only=True):
+    records: list[RecordBody]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigBody | None = None
+    disable_backpressure: bool = False
+
+
+class DiffBody(msgspec.Struct, kw_only=True):
+    from_seq: Unsigned = 0
+    limit: Unsigned = 256
+    node: Nodes | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: Unsigned = 0
+    max_batch_bytes: Unsigned = 1 << 20
+
+
+class DeleteBody(msgspec.Struct, kw_only=True):
+    before_seq: Unsigned | None = None
+    match: Selector | None = None
+
+
+class RouterBody(msgspec.Struct, kw_only=True):
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Selector | None = None
+    allow_cycle: bool = False
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+
+
+class ClaimBody(msgspec.Struct, kw_only=True):
+    node: str
+    max: Unsigned = 1
+    lease_ms: Unsigned | None = None
+
+
+class AckBody(msgspec.Struct, kw_only=True):
+    node: str
+    seqs: list[Unsigned]
+    lease_ids: list[str] | None = None
+
+
+class NackBody(AckBody, kw_only=True):
+    delay_ms: Unsigned = 0
+
+
+class ExtendBody(AckBody, kw_only=True):
+    lease_ms: Unsigned

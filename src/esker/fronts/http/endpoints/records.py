@@ -1,0 +1,103 @@
+"""Records: write, read on from a seq, delete."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from esker.engine import limits
+from esker.engine.commands import DeleteRecords, Read
+from esker.engine.config import TopicType
+from esker.engine.replies import Deleted, Records, Written
+from esker.fronts.http.answers import RecordsDeletedAnswer, encode
+from esker.fronts.http.bodies import DeleteBody, DiffBody, WriteBody
+from esker.fronts.http.calls import Answer, Call, ClientLeft
+from esker.fronts.http.endpoints.topics import named_topic
+from esker.fronts.http.errors import expect, invalid
+from esker.fronts.http.reading import batch_bytes, diff_answer, record_limit, shown_records, to_nodes
+from esker.fronts.http.selectors import to_tags
+from esker.fronts.http.writing import to_append, written_answer
+
+WAIT_MS_MAX = 30_000
+
+_write_decoder = msgspec.json.Decoder(WriteBody)
+_diff_decoder = msgspec.json.Decoder(DiffBody)
+_delete_decoder = msgspec.json.Decoder(DeleteBody)
+
+
+async def write_records(call: Call) -> Answer:
+    name = named_topic(call)
+    body = await call.json(_write_decoder)
+    append = to_append(call, name, body, call.header(b"idempotency-key"))
+    written = expect(Written, call.front.broker.handle(append), name)
+    answer = written_answer(name.decode(), written, call.switch("return_seqs", True))
+    return Answer(encode(answer), status=201 if written.created else 200, topic=name)
+
+
+async def read_diff(call: Call) -> Answer:
+    name = named_topic(call)
+    body = await call.json(_diff_decoder, empty=b"{}")
+    command = Read(
+        name, body.from_seq, record_limit(body.limit), batch_bytes(body.max_batch_bytes), to_nodes(body.node)
+    )
+    read = expect(Records, call.front.broker.handle(command), name)
+    if read.archived is not None:
+        read = expect(Records, await call.front.broker.read(command), name)
+    scanned = read.scanned
+    if body.wait_ms and _nothing_new(read):
+        read, scanned = await _wait(call, command, read, min(body.wait_ms, WAIT_MS_MAX))
+    config = call.front.broker.config_of(name)
+    jobs = config is not None and config.type == TopicType.QUEUE
+    shown = shown_records(read.records, tags=body.include_tags, meta=body.include_meta, jobs=jobs)
+    return Answer(encode(diff_answer(name.decode(), read, shown)), scanned=scanned, files_read=read.files_read)
+
+
+def _nothing_new(read: Records) -> bool:
+    return not read.records and read.tombstone is None and read.next_from_seq >= read.head_seq
+
+
+async def _wait(call: Call, command: Read, read: Records, wait_ms: int) -> tuple[Records, int]:
+    """Reads again when something was written, until there is something to tell, or the time is up."""
+    broker = call.front.broker
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_ms / 1000
+    changed = asyncio.Event()
+    watcher = broker.watch([command.topic], changed.set)
+    gone = asyncio.ensure_future(call.left())
+    stopping = asyncio.ensure_future(call.front.stopping.wait())
+    scanned = read.scanned
+    try:
+        while _nothing_new(read) and loop.time() < deadline and not stopping.done():
+            change = asyncio.ensure_future(changed.wait())
+            await asyncio.wait(
+                (change, gone, stopping), timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED
+            )
+            change.cancel()
+            if gone.done():
+                raise ClientLeft("the client left while it waited for records")
+            if changed.is_set():
+                changed.clear()
+                command = msgspec.structs.replace(command, after=read.next_from_seq)
+                read = expect(Records, await broker.read(command), command.topic)
+                scanned += read.scanned
+    finally:
+        watcher.cancel()
+        gone.cancel()
+        stopping.cancel()
+    return read, scanned
+
+
+async def delete_records(call: Call) -> Answer:
+    name = named_topic(call)
+    body = await call.json(_delete_decoder)
+    if body.before_seq is None and body.match is None:
+        raise invalid("before_seq or match is needed")
+    before_seq = None if body.before_seq is None else min(body.before_seq, limits.SEQ_MAX)
+    tags = None if body.match is None else to_tags(body.match, "match")
+    command = DeleteRecords(name, before_seq, None if tags is None else tags.tag, tags is not None and tags.prefix)
+    deleted = expect(Deleted, call.front.broker.handle(command), name)
+    answer = RecordsDeletedAnswer(
+        name.decode(), deleted.deleted, deleted.earliest_seq, deleted.head_seq, deleted.count, deleted.bytes
+    )
+    return Answer(encode(answer), topic=name)

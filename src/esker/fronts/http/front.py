@@ -1,0 +1,204 @@
+"""The HTTP front as one ASGI application: finds the route, the key and the scope, runs the endpoint, sends.
+
+    request ─► hot path? ─► endpoint ─► gate ─► performance ─► response
+                  └ no ─► starlette's router ─┘
+
+The routes that carry the traffic (write, diff, claim, ack …) are found by the shape of their path alone; everything
+else goes through starlette's router. Both lead to the same `Resource`, made from the one table of routes, so a path has
+one set of methods, one place for scopes and one shape of errors, whatever way it was found.
+
+A reply leaves only after the gate that stood when it was decided, refusals included (departures.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from time import perf_counter_ns
+
+import structlog
+from starlette.routing import Route as PathRoute
+from starlette.routing import Router, WebSocketRoute
+
+from esker.engine.config import Durability
+from esker.errors import EskerError
+from esker.fronts.access import Key, KeyRing
+from esker.fronts.http.calls import Answer, Call, ClientLeft, Message, Receive, Send
+from esker.fronts.http.census import Census
+from esker.fronts.http.departures import Departures, passed
+from esker.fronts.http.errors import HttpError, internal, throttled
+from esker.fronts.http.options import HttpOptions
+from esker.fronts.http.resource import Resource, unknown_path
+from esker.fronts.http.routes import Route
+from esker.node.interface import Broker
+
+JSON_MEDIA = b"application/json"
+_diagnostics = structlog.get_logger("esker.http")
+_TOPIC_PATH = "/v0/topics/"
+
+
+class Front:
+    """Made on the loop that runs it. `streams_open` and `watch_sessions` are kept by the streams, and shown."""
+
+    def __init__(self, broker: Broker, options: HttpOptions, keys: KeyRing, routes: Iterable[Route]) -> None:
+        self.broker = broker
+        self.options = options
+        self.keys = keys
+        self.departures = Departures(broker)
+        self.census = Census(broker)
+        self.stopping = asyncio.Event()  # set when the node stops: streams say good-bye and end
+        self.streams_open: Counter[Key] = Counter()  # SSE and WebSocket connections
+        self.watch_sessions = 0
+        self.in_flight: Counter[Key] = Counter()
+        self.started_at = time.time()
+        self.routes = tuple(routes)
+        resources: dict[str, Resource] = {}
+        for route in self.routes:
+            resources.setdefault(route.path, Resource(route.path)).add(route)
+        self._topic = resources.get("/v0/topics/{topic}")
+        self._of_topic = {
+            path.rpartition("/")[2]: resource
+            for path, resource in resources.items()
+            if path.startswith("/v0/topics/{topic}/")
+        }
+        paths = [PathRoute(path, _Mounted(self, resource)) for path, resource in resources.items()]
+        sockets = [
+            WebSocketRoute(path, _Mounted(self, resource))
+            for path, resource in resources.items()
+            if "WEBSOCKET" in resource.routes
+        ]
+        self._router = Router([*sockets, *paths], redirect_slashes=False, default=_Mounted(self, None))
+
+    @property
+    def uptime_ms(self) -> int:
+        return int((time.time() - self.started_at) * 1000)
+
+    async def __call__(self, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if scope["type"] == "http" and isinstance(path, str) and path.startswith(_TOPIC_PATH):
+            name, slash, rest = path[len(_TOPIC_PATH) :].partition("/")
+            resource = self._topic if not slash else self._of_topic.get(rest)
+            if resource is not None and name:
+                await self.run(resource, Call(self, scope, receive, send), {"topic": name})
+                return
+        await self._router(scope, receive, send)  # type: ignore[arg-type]
+
+    async def run(self, resource: Resource | None, call: Call, params: Mapping[str, str]) -> None:
+        """Answers one request, whatever happens."""
+        try:
+            call.params = params
+            route = unknown_path(call) if resource is None else resource.find(call)
+            if self.stopping.is_set() and not route.probe:
+                raise HttpError(503, "shutting_down", "the node is stopping; ask again in a moment")
+            if route.stream is not None:
+                await route.stream(call)
+            else:
+                await self._answer(route, call)
+        except ClientLeft:
+            return
+        except HttpError as error:
+            await self._refuse(call, error)
+        except EskerError as error:
+            await self._refuse(call, internal(str(error)))
+        except Exception as error:  # noqa: BLE001 our bug: it ends this request and is shown to the operator
+            _diagnostics.exception("request failed", method=call.scope.get("method"), path=call.path)
+            await self._refuse(call, internal(f"{type(error).__name__}: this is a bug of the server"))
+
+    async def _answer(self, route: Route, call: Call) -> None:
+        assert route.endpoint is not None
+        key = call.key
+        guarded = self.keys.required and self.options.max_inflight_per_key > 0 and bool(key.digest)
+        if guarded:
+            if self.in_flight[key] >= self.options.max_inflight_per_key:
+                raise throttled("this key has too many requests under way")
+            self.in_flight[key] += 1
+        try:
+            answer = await route.endpoint(call)
+            opening = self.departures.next()
+            fsync_ns = 0
+            if opening is not None:
+                waited_ns = perf_counter_ns()
+                synced = answer.topic is not None and self._is_synced(answer.topic)
+                await passed(opening)
+                fsync_ns = perf_counter_ns() - waited_ns if synced else 0
+            await self._send(call, answer, fsync_ns)
+        finally:
+            if guarded:
+                self.in_flight[key] -= 1
+                if not self.in_flight[key]:
+                    del self.in_flight[key]
+
+    def _is_synced(self, topic: bytes) -> bool:
+        config = self.broker.config_of(topic)
+        return config is not None and config.durability == Durability.FSYNC
+
+    async def _send(self, call: Call, answer: Answer, fsync_ns: int) -> None:
+        if answer.media is not None:
+            await respond(call, answer.status, answer.body, answer.media, answer.headers)
+            return
+        parts = b'{"server_total_ms":%.3f' % ((perf_counter_ns() - call.began_ns) / 1e6)
+        if answer.topic is not None and (fsync_ns or not answer.quiet):
+            parts += b',"fsync_ms":%.3f' % (fsync_ns / 1e6) if fsync_ns else b',"fsync_ms":0'
+        if answer.scanned is not None:
+            parts += b',"records_scanned":%d' % answer.scanned
+        if answer.files_read:
+            parts += b',"cold_segments_read":%d' % answer.files_read
+        # A view, and one join: formatting would copy a large body twice.
+        opened = memoryview(answer.body)[:-1]
+        body = b"".join((opened, b',"performance":' if len(opened) > 1 else b'"performance":', parts, b"}}"))
+        await respond(call, answer.status, body, JSON_MEDIA, answer.headers)
+
+    async def _refuse(self, call: Call, error: HttpError) -> None:
+        """What was decided before it was refused must be durable too: a refusal may tell of it."""
+        if call.started:
+            return  # its head is out already: all that is left is to end it
+        try:
+            await self.departures.leave()
+        except HttpError as lost:
+            error = lost
+        if call.scope["type"] == "websocket":
+            await refuse_socket(call, error)
+        else:
+            await respond(call, error.status, error.body(), JSON_MEDIA, tuple(error.headers))
+
+
+class _Mounted:
+    """A resource where starlette's router can call it."""
+
+    def __init__(self, front: Front, resource: Resource | None) -> None:
+        self._front = front
+        self._resource = resource
+
+    async def __call__(self, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
+        params = scope.get("path_params", {})
+        assert isinstance(params, dict)
+        await self._front.run(self._resource, Call(self._front, scope, receive, send), params)
+
+
+async def respond(
+    call: Call, status: int, body: bytes, media: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    call.started = True
+    start: Message = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(b"content-type", media), (b"content-length", b"%d" % len(body)), *headers],
+    }
+    await call.send(start)
+    await call.send({"type": "http.response.body", "body": body})
+
+
+async def refuse_socket(call: Call, error: HttpError) -> None:
+    """A WebSocket that is not accepted is answered like any other request."""
+    call.started = True
+    body = error.body()
+    await call.send(
+        {
+            "type": "websocket.http.response.start",
+            "status": error.status,
+            "headers": [(b"content-type", JSON_MEDIA), (b"content-length", b"%d" % len(body)), *error.headers],
+        }
+    )
+    await call.send({"type": "websocket.http.response.body", "body": body})

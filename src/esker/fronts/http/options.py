@@ -1,0 +1,46 @@
+"""What the HTTP front can be told. A cap of 0 is no cap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from esker.node.settings import Settings
+
+MIB = 1024 * 1024
+
+
+@dataclass(slots=True)
+class HttpOptions:
+    probe_auth: bool = False  # health and readiness need a key too
+    max_topics: int = 100_000
+    max_routers: int = 10_000
+    max_watch_sessions: int = 10_000
+    max_sse_connections: int = 10_000  # SSE streams and WebSockets together
+    max_sse_connections_per_key: int = 1000
+    max_inflight_per_key: int = 1000
+    max_total_bytes: int = 0
+    max_body_bytes: int = 64 * MIB
+    min_heartbeat_ms: int = 1000  # of streams
+    tls_cert: str = ""
+    tls_key: str = ""
+
+    accept_backlog: int = 1024
+    header_read_timeout_ms: int = 60_000
+    drain_s: float = 10.0  # how long an orderly end waits for requests under way
+
+    @classmethod
+    def of(cls, settings: Settings) -> HttpOptions:
+        return cls(
+            probe_auth=settings.probe_auth,
+            max_topics=settings.max_topics,
+            max_routers=settings.max_routers,
+            max_watch_sessions=settings.max_watch_sessions,
+            max_sse_connections=settings.max_sse_connections,
+            max_sse_connections_per_key=settings.max_sse_connections_per_key,
+            max_inflight_per_key=settings.max_inflight_per_key,
+            max_total_bytes=settings.max_total_bytes,
+            max_body_bytes=settings.max_body_bytes,
+            min_heartbeat_ms=settings.min_heartbeat_ms,
+            tls_cert=settings.tls_cert,
+            tls_key=settings.tls_key,
+        )

@@ -1,0 +1,75 @@
+"""A path with its methods: finds the route of a request, and whether the one who asks may have it.
+
+The order of the checks: the key (401), the method (405), the scope (403), then the names in the path (400, 403), which
+each endpoint reads for itself.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from esker.fronts.access import ANYONE, Key, Scope
+from esker.fronts.http.calls import Call
+from esker.fronts.http.errors import HttpError
+from esker.fronts.http.routes import Route
+
+_BEARER = b"bearer "
+
+
+class Resource:
+    __slots__ = ("path", "routes")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.routes: dict[str, Route] = {}
+
+    def add(self, route: Route) -> None:
+        assert route.method not in self.routes, f"{route.method} {route.path} is in the table twice"
+        self.routes[route.method] = route
+
+    def find(self, call: Call) -> Route:
+        """The route of this request, which its key may use. Raises 401, 403 and 405."""
+        method = "WEBSOCKET" if call.scope["type"] == "websocket" else call.method
+        route = self.routes.get(method)
+        if route is None:
+            authenticate(call)
+            allowed = ", ".join(sorted("GET" if name == "WEBSOCKET" else name for name in self.routes))
+            raise HttpError(
+                405,
+                "method_not_allowed",
+                f"{self.path} takes {allowed}, not {method}",
+                headers=[(b"allow", allowed.encode())],
+            )
+        if not (route.public or (route.probe and not call.front.options.probe_auth)):
+            authenticate(call, route.token_in_query)
+            call.need(route.needs)
+        return route
+
+
+def unknown_path(call: Call) -> NoReturn:
+    """Nothing is there. Whoever may not write is not even told so below a topic, in case there will be something."""
+    authenticate(call)
+    if call.path.startswith("/v0/topics/"):
+        call.need(Scope.WRITE)
+    raise HttpError(404, "not_found", f"there is nothing at {call.path[:200]!r}; /docs lists what there is")
+
+
+def authenticate(call: Call, token_in_query: bool = False) -> None:
+    """Finds the key of a request. Raises 401."""
+    keys = call.front.keys
+    if not keys.required:
+        call.key = ANYONE
+        return
+    secret = b""
+    told = call.header(b"authorization")
+    if told is not None and told[: len(_BEARER)].lower() == _BEARER:
+        secret = told[len(_BEARER) :].strip()
+    elif told is None and token_in_query:
+        secret = call.query.get("token", "").encode("utf-8", "surrogateescape")
+    key: Key | None = keys.find(secret)
+    if key is None:
+        raise HttpError(
+            401, "unauthorized", "a known key is needed: Authorization: Bearer <key>",
+            headers=[(b"www-authenticate", b"Bearer")],
+        )  # fmt: skip
+    call.key = key

@@ -1,0 +1,54 @@
+"""What a route is. All routes stand in one table (`table.py`), which feeds routing, scopes, 405s and the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from esker.fronts.access import Scope
+from esker.fronts.http.calls import Answer, Call
+
+Endpoint = Callable[[Call], Awaitable[Answer]]
+Stream = Callable[[Call], Awaitable[None]]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One of the query."""
+
+    name: str
+    kind: str  # a type of JSON Schema
+    says: str
+    default: str | int | bool | None = None
+    required: bool = False
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """`path` is a template: `{topic}`, `{router}` and `{wid}` stand for one segment.
+
+    A route has an `endpoint`, which is answered whole, or a `stream`, which sends by itself (`Call.send`) and may raise
+    `HttpError` before it has begun. `WEBSOCKET` as method: the stream gets the socket's messages.
+    """
+
+    method: str
+    path: str
+    says: str
+    needs: Scope = Scope.NONE
+    endpoint: Endpoint | None = None
+    stream: Stream | None = None
+    public: bool = False  # needs no key
+    probe: bool = False  # needs no key unless the options say so
+    token_in_query: bool = False
+    body: type | None = None
+    body_optional: bool = False
+    answer: type | None = None
+    media: str = "application/json"
+    query: tuple[Parameter, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+    errors: tuple[int, ...] = (400,)
+
+    @property
+    def name(self) -> str:
+        """For documents: what the endpoint is called."""
+        run = self.endpoint or self.stream
+        return getattr(run, "__name__", self.path)
