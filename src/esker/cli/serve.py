@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+from ctypes import CDLL
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,9 @@ from esker.node.settings import Settings, read_settings
 _SWITCH_INTERVAL_S = 0.0005
 
 _COLLECT_EVERY = (20_000, 50, 100)  # objects; collections of the generation before
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+_BUFFER_BYTES = 32 << 20  # the most that glibc accepts
 
 _FILES_MAX = 512  # descriptors that are not clients: journal, store, standard streams
 
@@ -125,16 +129,27 @@ def _is_loopback(host: str) -> bool:
 
 def _allow_connections(settings: Settings) -> None:
     """A descriptor per client and some for files; asks the system for as many, up to what it permits."""
-    wanted = settings.clients_max + _FILES_MAX
+    needed = settings.clients_max + _FILES_MAX
+    wanted = needed + settings.max_sse_connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
-    if possible < wanted:
+    if possible < needed:
         settings.clients_max = max(1, possible - _FILES_MAX)
         _diagnostics.warning(
             "fewer clients", clients_max=settings.clients_max, why=f"the system permits {hard} open files (ulimit -n)"
         )
+
+
+def _keep_buffers() -> None:
+    """Buffers of sockets and answers are often larger than the 128 KiB from which glibc asks the kernel for each anew,
+    and gives each back: about a twentieth of the processor's time went into faulting them in again. The store gives
+    memory back after each checkpoint (store/rocksdb.py)."""
+    tune = getattr(CDLL(None), "mallopt", None)  # absent where the C library is another
+    if tune is not None:
+        tune(_M_MMAP_THRESHOLD, _BUFFER_BYTES)
+        tune(_M_TRIM_THRESHOLD, _BUFFER_BYTES)
 
 
 def _calm_collector() -> None:
@@ -146,6 +161,7 @@ def _calm_collector() -> None:
 
 async def _run(settings: Settings, keys: KeyRing) -> int:
     _allow_connections(settings)
+    _keep_buffers()
     node = Node(settings)
     _calm_collector()
     loop = asyncio.get_running_loop()

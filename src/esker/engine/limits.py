@@ -63,7 +63,7 @@ TIMERS_PER_TURN = 1000
 STALE_WAKES_MAX = 1024
 
 # Sequences promised on disk ahead of their use, so that a class that may lose its tail never reuses one.
-SEQ_RESERVE = 65_536
+SEQ_RESERVE = 4096
 
 # At-most-once jobs already delivered, kept so that a late ACKJOB or SHOW finds them; the oldest leave first.
 SPENT_JOBS_MAX = 10_000

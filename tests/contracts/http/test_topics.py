@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.contracts.http.api import Api, part, rows, seqs, timed, whole
+from tests.contracts.http.events import Events
 from tests.contracts.http.shapes import INT, NUMBER, PERFORMANCE, TIME, check, config
 
 
@@ -196,3 +197,16 @@ def test_tightened_caps_apply_at_once(api: Api, topic: str) -> None:
     state = api.state(topic)
     assert (whole(state, "count"), whole(state, "earliest_seq"), whole(state, "head_seq")) == (4, 7, 10)
     assert seqs(api.diff(topic)) == [7, 8, 9, 10]
+
+
+def test_a_list_touches_its_topics_only_on_request_and_a_stream_does_when_it_reads(api: Api, topic: str) -> None:
+    api.put(topic)
+    api.ask("GET", f"/topics?prefix={topic}")
+    assert api.state(topic)["last_read_ts"] is None
+    api.ask("GET", f"/topics?prefix={topic}&touch=true")
+    check(api.state(topic)["last_read_ts"], TIME)
+    api.put(f"{topic}.watched")
+    wid = api.ask("POST", "/watch", {"topics": {f"{topic}.watched": {}}})["wid"]
+    with Events(api, f"/watch/{wid}") as events:
+        events.next("caught-up")
+        check(api.state(f"{topic}.watched")["last_read_ts"], TIME)
