@@ -209,13 +209,17 @@ class ExtendHeld(msgspec.Struct, frozen=True, gc=False):
     tokens: Sequence[int | None] | None = None
 
 
-class NewRecord(msgspec.Struct, frozen=True, gc=False):
-    """`data` and `meta` are JSON texts that pass through unparsed; an empty `tag`, `node` or `meta` is none."""
+class NewRecord(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """A record without its seq and time: as it comes, as it is stored, and shared by all copies that routers make.
+
+    `data` and `meta` are JSON texts that pass through unparsed; an empty `tag`, `node` or `meta` is none.
+    """
 
     data: bytes
     tag: bytes = b""
     node: bytes = b""
     meta: bytes = b""
+    hops: int = 0  # times it was forwarded
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import msgspec
 
-from esker.engine.commands import Details
+from esker.engine.commands import Details, NewRecord
 from esker.engine.config import Pause, RouterOptions, TopicConfig
 
 
@@ -207,14 +207,7 @@ class QueueTrimmed(_Event, frozen=True, tag=21):
     ttl_floor: int
 
 
-class RecordBody(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
-    """A record without its seq and time, which its place in a block tells. Shared by all copies routers make."""
-
-    data: bytes
-    tag: bytes = b""
-    node: bytes = b""
-    meta: bytes = b""
-    hops: int = 0  # times it was forwarded
+RecordBody = NewRecord  # its place in a block tells the seq and the time
 
 
 class RecordsAppended(_Event, frozen=True, tag=30):

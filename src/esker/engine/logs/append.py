@@ -101,16 +101,13 @@ def bodies_of(records: Sequence[commands.NewRecord]) -> list[RecordBody] | Refus
             f"{len(records)} records at once; at most {limits.ENQUEUE_JOBS_MAX}",
             {"records": len(records), "max": limits.ENQUEUE_JOBS_MAX},
         )
-    bodies: list[RecordBody] = []
     data_max, tag_max, node_max = limits.RECORD_BYTES_MAX, limits.TAG_BYTES_MAX, limits.NODE_BYTES_MAX
-    for record in records:
-        data, tag, node, meta = record.data, record.tag, record.node, record.meta
-        if meta or len(data) > data_max or len(tag) > tag_max or len(node) > node_max:
-            problem = _record_problem(len(bodies), record)
+    for position, record in enumerate(records):
+        if record.meta or len(record.data) > data_max or len(record.tag) > tag_max or len(record.node) > node_max:
+            problem = _record_problem(position, record)
             if problem is not None:
                 return problem
-        bodies.append(RecordBody(data, tag, node, meta))
-    return bodies
+    return list(records)
 
 
 def _record_problem(position: int, record: commands.NewRecord) -> Refusal | None:

@@ -57,6 +57,8 @@ def shown_records(records: Sequence[Record], *, tags: bool, meta: bool, jobs: bo
             text(record.tag) if tags and record.tag else UNSET,
             Raw(record.meta) if meta and record.meta else UNSET,
         )
+        if record.node or record.tag or record.meta
+        else RecordAnswer(record.seq, record.ts, Raw(record.data))
         for record in records
     ]
 
