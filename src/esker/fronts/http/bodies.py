@@ -46,7 +46,7 @@ class RecordBody(msgspec.Struct, gc=False):
     data: Raw
     tag: str | None = None
     node: str | None = None
-    meta: Raw = NO_META
+    meta: Raw = msgspec.field(default_factory=lambda: NO_META)  # a plain default would show in the schema
 
 
 class WriteBody(msgspec.Struct, kw_only=True):
