@@ -195,6 +195,9 @@ def test_a_router_whose_destination_was_full_goes_on_when_there_is_room() -> Non
         async with asyncio.timeout(10):
             while shard._machine.names[b"small"].first.next_seq < 6:  # noqa: ASYNC110 time must pass
                 await asyncio.sleep(0.01)
+        copies = shard.handle(Read(b"small"))
+        assert isinstance(copies, Records)
+        assert [record.seq for record in copies.records] == [1, 2, 3, 4, 5]
 
     play(scene)
 

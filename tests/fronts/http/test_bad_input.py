@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from esker.testing.broker import Broker
-from tests.fronts.http.web import Refused, Web
+from tests.fronts.http.web import Refused, Web, listed
 
 JSON = {"content-type": "application/json"}
 
@@ -77,8 +77,8 @@ def test_unknown_fields_are_ignored_everywhere(one: Web, topic: str) -> None:
     more: dict[str, object] = {"whatever": [1, {"a": None}]}
     one.ask("PUT", f"/v0/topics/{topic}", {"type": "queue", **more}, 201)
     one.ask("POST", f"/v0/topics/{topic}", {"records": [{"data": 1, **more}], **more})
-    one.diff(topic, **more)
-    one.claim(topic, "w", **more)
+    assert [record["$seq"] for record in listed(one.diff(topic, **more), "records")] == [1]
+    assert len(one.claim(topic, "w", **more)) == 1
 
 
 def test_limits_are_met_exactly(web: Web, topic: str) -> None:

@@ -95,4 +95,4 @@ def _until(client: httpx.Client, status: int) -> httpx.Response:
 def test_a_cap_of_zero_is_none() -> None:
     with Broker(max_topics="0", max_routers="0") as broker, Web(broker.http_url) as web:
         web.put("a")
-        web.ask("PUT", "/v0/routers/r", {"source": "a", "dest": "b"}, 201)
+        assert web.ask("PUT", "/v0/routers/r", {"source": "a", "dest": "b"}, 201)["created"] is True

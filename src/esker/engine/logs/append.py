@@ -39,7 +39,7 @@ def append(
         if known is not None:
             last = known.seq + known.count - 1
             return Written(known.seq, last, last, created=False, deduped=True)
-    problem = _memory_problem(machine, now) or bodies_problem(machine, log, config, bodies, now)
+    problem = pressure.room_problem(machine, now) or bodies_problem(machine, log, config, bodies, now)
     if problem is not None:
         return problem
     created = log is None
@@ -139,18 +139,4 @@ def _topic_problem(
         )
     if topic is None:
         return create_problem(machine, command.topic, config) if command.create else not_found(command.topic)
-    return None
-
-
-def _memory_problem(machine: Machine, now: int) -> Refusal | None:
-    if machine.refuse_new is not None:
-        return machine.refuse_new
-    limit = machine.memory_limit
-    if limit and machine.memory_bytes() >= limit * pressure.EVICT_AT:
-        pressure.relieve(machine, now)
-        if machine.memory_bytes() >= limit:
-            return Refusal(
-                Code.OUT_OF_MEMORY,
-                f"what is in memory needs {machine.memory_bytes()} of {limit} bytes; raise memory_limit",
-            )
     return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -120,6 +120,17 @@ def runs_of(bits: int, first_seq: int, runs: list[int]) -> None:
         else:
             runs += (first_seq + low, length)
         bits ^= ((1 << length) - 1) << low
+
+
+def runs_from(seqs: Iterable[int]) -> list[int]:
+    """Rising seqs as runs: first, count, first, ..."""
+    runs: list[int] = []
+    for seq in seqs:
+        if runs and runs[-2] + runs[-1] == seq:
+            runs[-1] += 1
+        else:
+            runs += (seq, 1)
+    return runs
 
 
 class Block:

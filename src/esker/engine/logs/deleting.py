@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from esker.engine import commands, events
 from esker.engine.logs import retention
+from esker.engine.logs.block import runs_from
 from esker.engine.logs.partition import LogPartition
 from esker.engine.replies import Deleted
 from esker.errors import Code, Refusal
@@ -27,19 +28,9 @@ def delete(machine: Machine, log: LogPartition, command: commands.DeleteRecords,
     below = log.head_seq + 1 if command.before_seq is None else min(command.before_seq, log.head_seq + 1)
     if command.tag is not None:
         seqs = log.tags.find(command.tag, command.prefix)
-        runs = _runs(seqs[: bisect_left(seqs, below)])
+        runs = runs_from(seqs[: bisect_left(seqs, below)])
         if runs:
             machine.record(log, events.RecordsDeleted(number, 0, now, 0, runs))
     elif below > log.earliest_seq(now):
         machine.record(log, events.RecordsDeleted(number, 0, now, below, []))
     return Deleted(before - log.count, log.earliest_seq(now), log.head_seq, log.count, log.bytes)
-
-
-def _runs(seqs: list[int]) -> list[int]:
-    runs: list[int] = []
-    for seq in seqs:
-        if runs and runs[-2] + runs[-1] == seq:
-            runs[-1] += 1
-        else:
-            runs += (seq, 1)
-    return runs

@@ -27,7 +27,7 @@ from esker.engine.logs.block import body_size
 from esker.engine.logs.partition import LogPartition
 from esker.engine.logs.routers import Router
 from esker.engine.logs.sources import SOURCE_TRIM, Taken, adapt, head_of, take
-from esker.engine.queues import produce, records
+from esker.engine.queues import pressure, records
 from esker.engine.queues import retention as queue_retention
 from esker.engine.replies import Count, Reply
 from esker.engine.topic import Topic
@@ -169,7 +169,7 @@ def _advance(machine: Machine, router: Router, limit: int, now: int, shared: _Sh
 
 def _room(machine: Machine, dest: Topic, bodies: list[RecordBody], now: int) -> int:
     """How many of the copies the destination takes."""
-    if dest.pause & Pause.IN or produce.room_problem(machine, now) is not None:
+    if dest.pause & Pause.IN or pressure.room_problem(machine, now) is not None:
         return 0
     config, log = dest.config, dest.log
     if config.discard != Discard.REJECT or not (config.cap_records or config.cap_bytes):

@@ -7,11 +7,11 @@ destination must hear of them, and so must those further down, so a gap of that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from esker.engine.events import RecordBody
-from esker.engine.logs.block import Weight, weight_of
+from esker.engine.logs.block import Weight, runs_from, weight_of
 from esker.engine.logs.copies import changes, copy_of, wants
 from esker.engine.logs.partition import LogPartition
 from esker.engine.logs.routers import Router
@@ -131,17 +131,6 @@ def _body(machine: Machine, partition: QueuePartition, job: Job) -> RecordBody:
     if details is None:
         return RecordBody(data)
     return RecordBody(data, details.tag, details.node, details.meta, details.hops)
-
-
-def runs_from(seqs: Iterable[int]) -> list[int]:
-    """Rising seqs as runs: first, count, first, ..."""
-    runs: list[int] = []
-    for seq in seqs:
-        if runs and runs[-2] + runs[-1] == seq:
-            runs[-1] += 1
-        else:
-            runs += (seq, 1)
-    return runs
 
 
 def seqs_of(runs: list[int]) -> Iterator[int]:

@@ -12,12 +12,29 @@ from esker.engine import events, limits
 from esker.engine.config import Pause
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.topic import Topic
+from esker.errors import Code, Refusal
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
 
 PRESSED_AT = 0.75
 EVICT_AT = 0.95
+
+
+def room_problem(machine: Machine, now: int) -> Refusal | None:
+    """Why nothing new is taken, if so. Looks last: making room lets go of what no promise covers."""
+    if machine.refuse_new is not None:
+        return machine.refuse_new
+    limit = machine.memory_limit
+    if limit and machine.memory_bytes() >= limit * EVICT_AT:
+        relieve(machine, now)
+        if machine.memory_bytes() >= limit:
+            return Refusal(
+                Code.OUT_OF_MEMORY,
+                f"jobs and records need {machine.memory_bytes()} of {limit} bytes; raise memory_limit or let workers "
+                "catch up",
+            )
+    return None
 
 
 def relieve(machine: Machine, now: int) -> None:

@@ -38,7 +38,7 @@ def enqueue(machine: Machine, command: commands.Enqueue, now: int) -> Reply:
         if problem is not None:
             return problem
         plain = plain and job.details is None
-    problem = room_problem(machine, now)  # last, because making room lets go of what no promise covers
+    problem = pressure.room_problem(machine, now)  # last, because making room lets go of what no promise covers
     if problem is not None:
         return problem
     capped = config.cap_records or config.cap_bytes
@@ -70,7 +70,7 @@ def enqueue_alike(machine: Machine, command: commands.EnqueueAlike, now: int) ->
     ):
         jobs = [commands.NewJob(payload, 0, command.retry_ms, command.ttl_ms) for payload in payloads]
         return enqueue(machine, commands.Enqueue(command.topic, jobs), now)
-    problem = room_problem(machine, now)
+    problem = pressure.room_problem(machine, now)
     if problem is not None:
         return problem
     partition = topic.partitions[0]
@@ -119,20 +119,6 @@ def _is_known(topic: Topic, new: commands.NewJob, now: int) -> bool:
     if details is None or not (details.key or details.producer):
         return False
     return _known(_partition(topic, new), details, now) is not None
-
-
-def room_problem(machine: Machine, now: int) -> Refusal | None:
-    if machine.refuse_new is not None:
-        return machine.refuse_new
-    limit = machine.memory_limit
-    if limit and machine.memory_bytes() >= limit * pressure.EVICT_AT:
-        pressure.relieve(machine, now)
-        if machine.memory_bytes() >= limit:
-            return Refusal(
-                Code.OUT_OF_MEMORY,
-                f"the jobs need {machine.memory_bytes()} of {limit} bytes; raise memory_limit or let workers catch up",
-            )
-    return None
 
 
 def _job_problem(job: commands.NewJob, config: TopicConfig) -> Refusal | None:

@@ -17,7 +17,7 @@ from esker.engine.commands import Details
 from esker.engine.config import Pause, TopicConfig
 from esker.engine.dedup import write_key
 from esker.engine.logs import append as log_append
-from esker.engine.queues import clockwork, held, produce, retention
+from esker.engine.queues import clockwork, held, pressure, retention
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Deleted, Record, Records, Reply, Written
@@ -49,7 +49,7 @@ def append(machine: Machine, command: commands.Append, now: int) -> Reply:
         if known is not None:
             last = known.seq + known.count - 1
             return Written(known.seq, last, last, created=False, deduped=True)
-    problem = produce.room_problem(machine, now) or retention.cap_problem(
+    problem = pressure.room_problem(machine, now) or retention.cap_problem(
         machine, topic, config, len(bodies), sum(len(body.data) for body in bodies), now
     )
     if problem is not None:

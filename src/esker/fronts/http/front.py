@@ -32,6 +32,7 @@ from esker.fronts.http.errors import HttpError, internal, throttled
 from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.resource import Resource, unknown_path
 from esker.fronts.http.routes import Route
+from esker.fronts.http.streams.outlets import Streams
 from esker.node.interface import Broker
 
 JSON_MEDIA = b"application/json"
@@ -53,6 +54,7 @@ class Front:
         self.watch_sessions = 0
         self.in_flight: Counter[Key] = Counter()
         self.started_at = time.time()
+        self.streams = Streams(self)
         self.routes = tuple(routes)
         resources: dict[str, Resource] = {}
         for route in self.routes:

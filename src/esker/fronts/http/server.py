@@ -30,7 +30,6 @@ from esker.errors import SettingsError
 from esker.fronts.access import KeyRing
 from esker.fronts.http.front import Front
 from esker.fronts.http.options import HttpOptions
-from esker.fronts.http.streams.outlets import ended
 from esker.fronts.http.table import ROUTES
 from esker.node.interface import Broker
 
@@ -104,7 +103,7 @@ class HttpServer:
     async def close(self) -> None:
         """Listens no more, tells streams to end, lets requests under way finish, then ends every connection."""
         self.front.stopping.set()
-        await ended(self.front)  # granian would cut streams before they can say so
+        await self.front.streams.close()  # granian would cut streams before they can say so
         if self._server is None or self._serving is None:
             return
         self._server.stop()  # type: ignore[no-untyped-call]

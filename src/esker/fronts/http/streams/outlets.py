@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from esker.errors import EskerError
 from esker.fronts.http.calls import Call, Message
 from esker.fronts.http.departures import passed
 from esker.fronts.http.errors import HttpError, throttled
-from esker.fronts.http.streams.frames import HEADERS, RETRY
+from esker.fronts.http.streams.frames import HEADERS, RETRY, json_frame
 from esker.fronts.http.streams.pages import Pages
 from esker.fronts.http.streams.sessions import Sessions
 
@@ -110,8 +109,18 @@ class Outlet:
         if opening is not None:
             await passed(opening)
 
+    async def converse(self, deliver: Callable[[], Awaitable[None]]) -> None:
+        """Runs an event stream until `deliver` returns; what we cannot go on from is said before the end."""
+        try:
+            async with self._listening():
+                await deliver()
+        except EskerError as error:
+            if isinstance(error, ReaderStalled):
+                raise
+            await self.end(json_frame(b"error", {"code": "internal", "message": str(error)}))
+
     @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
+    async def _listening(self) -> AsyncIterator[None]:
         """Meanwhile a client that hangs up sets `left` and wakes."""
         task = asyncio.create_task(self._listen())
         try:
@@ -166,7 +175,6 @@ class Streams:
         self._outlets: set[Outlet] = set()
         self._empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._good_bye = asyncio.create_task(self._say_good_bye(), name="good-bye of streams")
 
     @property
     def stopping(self) -> bool:
@@ -207,12 +215,8 @@ class Streams:
         if self._outlets:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
 
-    async def ended(self) -> None:
-        await self._good_bye
-
-    async def _say_good_bye(self) -> None:
-        """When the node stops, every stream says so and ends; one that cannot, because nobody reads it, is cut."""
-        await self.front.stopping.wait()
+    async def close(self) -> None:
+        """The node stops: every stream says so and ends; one that cannot, because nobody reads it, is cut."""
         for outlet in list(self._outlets):
             outlet.wake()
         if self._outlets:
@@ -221,24 +225,5 @@ class Streams:
                 await asyncio.wait_for(self._empty.wait(), GOOD_BYE_S)
         for outlet in list(self._outlets):
             outlet.abandon()
-        _streams.pop(self.front, None)  # it knows the front, which would never be let go of
         if self._timer is not None:
             self._timer.cancel()
-
-
-_streams: WeakKeyDictionary[Front, Streams] = WeakKeyDictionary()
-
-
-def streams_of(front: Front) -> Streams:
-    """The streams of a front: made with the first of them."""
-    found = _streams.get(front)
-    if found is None:
-        found = _streams[front] = Streams(front)
-    return found
-
-
-async def ended(front: Front) -> None:
-    """After `front.stopping` was set: returns when every stream has said good-bye and ended, or was cut."""
-    found = _streams.get(front)
-    if found is not None:
-        await found.ended()

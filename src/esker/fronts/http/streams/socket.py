@@ -15,11 +15,12 @@ from time import perf_counter_ns
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from esker.engine.replies import Written
 from esker.errors import EskerError
 from esker.fronts.access import Scope
+from esker.fronts.http.answers import WrittenAnswer
 from esker.fronts.http.bodies import Nodes, Unsigned, WriteBody
 from esker.fronts.http.calls import Call, decoded
 from esker.fronts.http.departures import Opening, passed
@@ -27,7 +28,7 @@ from esker.fronts.http.errors import HttpError, expect, invalid
 from esker.fronts.http.names import topic_name
 from esker.fronts.http.reading import wire_reason
 from esker.fronts.http.streams.followers import Batch, CaughtUp, Follower, Gap, Notice
-from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams, streams_of
+from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams
 from esker.fronts.http.streams.pages import view_of
 from esker.fronts.http.streams.sessions import TOPICS_MAX
 from esker.fronts.http.streams.watch import StartAnswer, StartBody, find_starts
@@ -86,17 +87,9 @@ class Performance(msgspec.Struct):
     server_total_ms: float
 
 
-class Ack(msgspec.Struct, kw_only=True):
-    op: str
+class Ack(WrittenAnswer, kw_only=True):
+    op: str = "ack"
     request_id: Raw
-    topic: str
-    first_seq: int
-    last_seq: int
-    seqs: list[int] | UnsetType = UNSET
-    head_seq: int
-    count: int
-    created: bool
-    deduped: bool
     performance: Performance
 
 
@@ -120,7 +113,7 @@ _publish = msgspec.json.Decoder(PublishBody)
 
 async def socket(call: Call) -> None:
     """Serves one WebSocket."""
-    streams = streams_of(call.front)
+    streams = call.front.streams
     with streams.admitted(call) as outlet:
         await call.receive()  # websocket.connect
         call.started = True
@@ -314,17 +307,9 @@ class Conversation:
             spent_ms = (perf_counter_ns() - began_ns) / 1e6
             return _text(
                 Ack(
-                    op="ack",
                     request_id=request_id,
-                    topic=written.topic,
-                    first_seq=written.first_seq,
-                    last_seq=written.last_seq,
-                    seqs=written.seqs,
-                    head_seq=written.head_seq,
-                    count=written.count,
-                    created=written.created,
-                    deduped=written.deduped,
                     performance=Performance(round(spent_ms, 3)),
+                    **msgspec.structs.asdict(written),
                 )
             )
 

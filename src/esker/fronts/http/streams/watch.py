@@ -12,7 +12,6 @@ import msgspec
 
 from esker.engine.commands import TopicState
 from esker.engine.replies import TopicStatus
-from esker.errors import EskerError
 from esker.fronts.http.answers import encode
 from esker.fronts.http.bodies import Nodes, Unsigned
 from esker.fronts.http.calls import Answer, Call
@@ -20,7 +19,7 @@ from esker.fronts.http.errors import HttpError, expect, invalid
 from esker.fronts.http.names import topic_name
 from esker.fronts.http.streams.followers import Batch, CaughtUp, Follower, Gap, Notice, resume_seq
 from esker.fronts.http.streams.frames import decode_position, encode_position, frame, heartbeat, json_frame
-from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams, streams_of
+from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams
 from esker.fronts.http.streams.pages import view_of
 from esker.fronts.http.streams.sessions import SESSION_TTL_MS, TOPICS_MAX, Session
 
@@ -75,7 +74,7 @@ async def watch(call: Call) -> Answer:
     )
     starts = find_starts(call, body.topics, call.switch("lenient", False))
     options = call.front.options
-    session = streams_of(call.front).sessions.make(
+    session = call.front.streams.sessions.make(
         call.key,
         {topic: start.from_seq for topic, start in starts.items()},
         view,
@@ -105,7 +104,7 @@ def find_starts(call: Call, topics: dict[str, StartBody], lenient: bool) -> dict
 async def stream(call: Call) -> None:
     """Streams a session."""
     accepts_events(call)
-    streams = streams_of(call.front)
+    streams = call.front.streams
     session = streams.sessions.open(call.params["wid"], call.key)
     try:
         session.rewind(decode_position(call.header(b"last-event-id") or b""))
@@ -142,12 +141,7 @@ class WatchStream:
         watcher = self._streams.broker.watch(names, outlet.wake)
         outlet.beat(self._session.heartbeat_ms)
         try:
-            async with outlet.listening():
-                await self._deliver()
-        except EskerError as error:
-            if isinstance(error, ReaderStalled):
-                raise
-            await outlet.end(json_frame(b"error", {"code": "internal", "message": str(error)}))
+            await outlet.converse(self._deliver)
         finally:
             watcher.cancel()
 

@@ -17,7 +17,7 @@ from esker.engine import limits
 from esker.engine.commands import Lease, NackHeld, TopicState
 from esker.engine.limits import SEQ_MAX
 from esker.engine.replies import Delivery, Leased, Reply, TopicStatus
-from esker.errors import EskerError, ShardStopped
+from esker.errors import ShardStopped
 from esker.fronts.http.answers import encode
 from esker.fronts.http.calls import Call
 from esker.fronts.http.configs import clamped_lease
@@ -26,7 +26,7 @@ from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.leases import CLAIM_MAX, shown_job, to_holder
 from esker.fronts.http.payloads import text
 from esker.fronts.http.streams.frames import frame, heartbeat, json_frame
-from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams, streams_of
+from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams
 from esker.fronts.http.streams.watch import accepts_events
 from esker.node.interface import Waiter
 
@@ -43,7 +43,7 @@ async def work(call: Call) -> None:
     lease_ms = status.config.lease_ms
     if call.query.get("lease_ms"):
         lease_ms = clamped_lease(call.number("lease_ms", 0, 0, limits.LEASE_MS_MAX))
-    streams = streams_of(call.front)
+    streams = call.front.streams
     with streams.admitted(call) as outlet:
         worker = WorkStream(streams, outlet, Lease(name, most, lease_ms, holder), status.number)
         try:
@@ -75,12 +75,7 @@ class WorkStream:
         outlet.beat(HEARTBEAT_MS)
         holding = self._broker.watch_leases(self._wish.topic, self._wish.holder, outlet.wake)
         try:
-            async with outlet.listening():
-                await self._deliver()
-        except EskerError as error:
-            if isinstance(error, ReaderStalled):
-                raise
-            await outlet.end(json_frame(b"error", {"code": "internal", "message": str(error)}))
+            await outlet.converse(self._deliver)
         finally:
             holding.cancel()
 
