@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import duckdb
 import httpx
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow.parquet as pq
 import pytest
 import redis
 from websockets.sync.client import connect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow.parquet as pq
 
 from esker.archive.records import RecordsFile, RecordsPlace, Stored, encode_records
 from esker.engine.events import RecordBody

@@ -85,7 +85,7 @@ class Front:
             if resource is not None and name:
                 await self.run(resource, Call(self, scope, receive, send), {"topic": name})
                 return
-        await self._router(scope, receive, send)  # type: ignore[arg-type]
+        await self._router(scope, receive, send)  # type: ignore[arg-type]  # starlette wants mutable mappings
 
     async def run(self, resource: Resource | None, call: Call, params: Mapping[str, str]) -> None:
         """Answers one request, whatever happens."""

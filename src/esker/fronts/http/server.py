@@ -43,7 +43,7 @@ class _Embedded(Server):
     """granian on a socket that is bound already, which it owns from then on."""
 
     def __init__(self, listening: socket.socket, backlog: int, **options: object) -> None:
-        super().__init__(backlog=backlog, **options)  # type: ignore[arg-type]
+        super().__init__(backlog=backlog, **options)  # type: ignore[arg-type]  # some thirty, each of its own type
         self._listening = listening
         self._backlog = backlog
 
@@ -96,7 +96,7 @@ class HttpServer:
 
     def _serve(self, front: Front) -> Callable[..., Awaitable[None]]:
         async def application(scope: dict[str, object], receive: object, send: object) -> None:
-            await front(scope, receive, send)  # type: ignore[arg-type]
+            await front(scope, receive, send)  # type: ignore[arg-type]  # granian's own types, of the same shape
 
         return application
 
@@ -106,7 +106,7 @@ class HttpServer:
         await self.front.streams.close()  # granian would cut streams before they can say so
         if self._server is None or self._serving is None:
             return
-        self._server.stop()  # type: ignore[no-untyped-call]
+        self._server.stop()  # type: ignore[no-untyped-call]  # granian types most of itself, not this
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._serving, self.options.drain_s + _STOP_S)
         self._server = self._serving = None
