@@ -142,6 +142,7 @@ class ModelLog:
         by_seq = {entry.seq: entry for entry in self.living()}
         records: list[Record] = []
         size = 0
+        looked = position  # at the last that lives: what is gone behind it may be passed, or left for the next read
         while position < self.head:
             seq = position + 1
             gap = next(((first, last) for first, last in self.gaps if first <= seq <= last), None)
@@ -150,14 +151,15 @@ class ModelLog:
                     return Answer(records, position, position, tombstone)
                 count = gap[1] + 1 - seq
                 tombstone = Tombstone(seq, gap[1], "lost", count, gap[1] + 1, self.head)
-                position = gap[1]
+                position = looked = gap[1]
                 continue
             entry = by_seq.get(seq)
             if entry is not None:
                 mine = bool(entry.record.node) and entry.record.node in nodes
                 full = len(records) == limit or (records and not mine and size + entry.size > max_bytes)
                 if full:
-                    return Answer(records, position, seq - 1, tombstone)
+                    return Answer(records, looked, seq - 1, tombstone)
+                looked = seq
                 if not mine:
                     size += entry.size
                     records.append(entry.told())
