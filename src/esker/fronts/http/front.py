@@ -27,6 +27,7 @@ from esker.errors import EskerError
 from esker.fronts.access import Key, KeyRing
 from esker.fronts.http.calls import Answer, Call, ClientLeft, Message, Receive, Send
 from esker.fronts.http.census import Census
+from esker.fronts.http.consumers import Consumers
 from esker.fronts.http.departures import Departures, passed
 from esker.fronts.http.errors import HttpError, internal, throttled
 from esker.fronts.http.options import HttpOptions
@@ -49,6 +50,7 @@ class Front:
         self.keys = keys
         self.departures = Departures(broker)
         self.census = Census(broker)
+        self.consumers = Consumers(broker)
         self.stopping = asyncio.Event()  # set when the node stops: streams say good-bye and end
         self.streams_open: Counter[Key] = Counter()  # SSE and WebSocket connections
         self.watch_sessions = 0

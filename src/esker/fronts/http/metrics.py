@@ -54,9 +54,21 @@ def _node(front: Front, topics: list[TopicStatus]) -> Iterator[Metric]:
     yield _one("queue_leases_in_flight", "gauge", "jobs leased", sum(status.in_flight for status in queues))
     yield _one("sse_connections", "gauge", "open SSE and WebSocket streams", front.streams_open.total())
     yield _one("watch_sessions", "gauge", "watches that can be resumed", front.watch_sessions)
+    if lags := _lags(front):
+        yield Metric("consumer_lag", "gauge", "seqs that a consumer has yet to read, as it last reported", lags)
     yield _one("ready", "gauge", "1 when the node serves", int(not front.stopping.is_set()))
     yield _one("recovery_progress", "gauge", "part of the journal that was read again after the start", 1)
     yield _one("uptime_ms", "counter", "milliseconds since the start", front.uptime_ms)
+
+
+def _lags(front: Front) -> list[tuple[dict[str, str], int | float]]:
+    return [
+        ({"consumer": consumer.name, "topic": topic, "partition": partition}, lag)
+        for consumer in front.consumers.all()
+        for topic, offsets in consumer.offsets.items()
+        for partition, offset in offsets.items()
+        if (lag := front.consumers.lag(topic, offset)) is not None
+    ]
 
 
 def _each(topics: list[TopicStatus], truncated: bool) -> Iterator[Metric]:
@@ -134,6 +146,8 @@ def as_object(metrics: Iterable[Metric]) -> dict[str, object]:
             }
         elif metric.name.startswith(_WAL):
             wal[metric.name.removeprefix(_WAL)] = metric.samples[0][1]
+        elif metric.name == "consumer_lag":
+            found[metric.name] = [{**labels, "lag": value} for labels, value in metric.samples]
         elif metric.name == "topics_by_class":
             found[metric.name] = {labels["class"]: value for labels, value in metric.samples}
         elif metric.name.startswith("topic_") and metric.name != "topic_metrics_truncated":

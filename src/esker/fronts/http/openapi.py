@@ -20,6 +20,12 @@ _NAMES: Final[dict[str, Schema]] = {
     "topic": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._:\-]{0,254}$"},
     "router": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._:>\-]{0,254}$"},
     "wid": {"type": "string", "pattern": r"^[A-Za-z0-9_\-]{1,64}$"},
+    "consumer": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}$"},
+    "snapshot": {"type": "string", "pattern": r"^[0-9a-f]{1,64}$"},
+    "chunk": {"type": "integer", "minimum": 0},
+    "load": {"type": "string", "pattern": r"^[A-Za-z0-9._\-]{1,128}$"},
+    "batch": {"type": "integer", "minimum": 0},
+    "part": {"type": "integer", "minimum": 0},
 }
 _ERROR: Final[Schema] = {
     "type": "object",

@@ -6,7 +6,7 @@ from typing import Final
 
 from esker.fronts.access import Scope
 from esker.fronts.http import answers, bodies
-from esker.fronts.http.endpoints import documents, probes, queues, records, routers, topics
+from esker.fronts.http.endpoints import consumers, documents, probes, queues, records, routers, topics
 from esker.fronts.http.routes import Parameter, Route
 from esker.fronts.http.streams import socket, watch, work
 
@@ -124,6 +124,15 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="WEBSOCKET", path="/v0/ws", says="A WebSocket to follow topics and to write.", stream=socket.socket,
         statuses=(101,), errors=(),
+    ),
+    # -- consumers elsewhere
+    Route(
+        method="POST", path="/v0/consumers/{consumer}", says="Tell how far a consumer has come.", needs=Scope.READ,
+        endpoint=consumers.report_consumer, body=consumers.ConsumerBody, answer=consumers.ConsumerAnswer,
+    ),
+    Route(
+        method="GET", path="/v0/consumers", says="Consumers that reported in the last hour, and their lag.",
+        needs=Scope.READ, endpoint=consumers.list_consumers, answer=consumers.ConsumersAnswer, errors=(),
     ),
     # -- the node
     *(
