@@ -9,6 +9,8 @@
     │   ├── JournalFull    the disk is full; nothing of the failed append is kept
     │   └── SyncFailed     fsync failed; the shard stops and is never retried
     ├── ArchiveError       a file of the archive could not be read or written; what it holds is tried again later
+    ├── LoadRefused        a bulk load, or a part of one, cannot be taken; nothing of it is visible to anyone
+    ├── SnapshotRefused    a snapshot of a queue cannot be made or is no longer there; nothing else is touched by that
     ├── ShardStopped       the shard met one of the above, or a broken invariant, and serves no more
     └── InvariantBroken    our bug: the shard stops loudly with its evidence
 
@@ -99,6 +101,44 @@ class SyncFailed(JournalError):
 
 class ArchiveError(EskerError):
     """The archive could not do what was asked; the message names the file."""
+
+
+class LoadProblem(StrEnum):
+    """Why a bulk load was refused."""
+
+    BAD_PART = "bad_part"  # its rows are not what they should be
+    BAD_COMMIT = "bad_commit"  # the parts are fine, and what is asked for is not
+    TOO_LARGE = "too_large"
+    NO_ROOM = "no_room"  # on the disk
+    TOO_MANY = "too_many"  # loads or parts at once
+    COMMITTED = "committed"  # it cannot be undone any more
+    NOT_AVAILABLE = "not_available"  # this node has no pyarrow
+
+
+class LoadRefused(EskerError):
+    """A bulk load cannot be taken as it is. `row`: the one to blame, where there is one."""
+
+    def __init__(self, problem: LoadProblem, message: str, row: int | None = None) -> None:
+        super().__init__(message if row is None else f"row {row}: {message}")
+        self.problem = problem
+        self.row = row
+
+
+class SnapshotProblem(StrEnum):
+    """Why there is no snapshot."""
+
+    GONE = "gone"  # it expired, was deleted, or belongs to an earlier life of the node
+    FAILED = "failed"  # it could not be made to the end
+    TOO_MANY = "too_many"
+    NO_ROOM = "no_room"  # on the disk
+
+
+class SnapshotRefused(EskerError):
+    """A snapshot of a queue's jobs cannot be made, or is not there any more."""
+
+    def __init__(self, problem: SnapshotProblem, message: str) -> None:
+        super().__init__(message)
+        self.problem = problem
 
 
 class ShardStopped(EskerError):

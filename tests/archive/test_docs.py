@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from esker.archive.history import KINDS
 from esker.archive.interface import ArchiveStore
 from esker.archive.local import LocalArchive
+from esker.columns.eventwish import COLUMNS, KINDS
 from tests.archive.tiers import Tiers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "archive.md").read_text()
@@ -35,4 +35,8 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_column_is_described() -> None:
-    assert [name for name in (*KINDS, "ts", "meta", "data") if f"`{name}`" not in PAGE] == []
+    assert [name for name in (*COLUMNS, "ts", "meta", "data") if f"`{name}`" not in PAGE] == []
+
+
+def test_every_kind_of_event_is_described() -> None:
+    assert [kind for kind in KINDS if f"`{kind}`" not in PAGE] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +14,15 @@ import pytest
 from esker.archive.history import events_files
 from esker.archive.interface import ArchiveStore
 from esker.archive.local import LocalArchive
-from esker.archive.rows import Names
+from esker.columns.eventnames import Names
 from esker.engine import commands, events
 from esker.engine.config import RouterOptions, TopicConfig, TopicType
 from esker.engine.ids import from_ulid, place
 from esker.engine.limits import DAY_MS
 from esker.engine.replies import Leased
 from esker.errors import ArchiveError
-from esker.journal.disk import RealDisk
 from esker.journal.file import FileJournal
+from esker.node.eventprocess import EventProcess
 from esker.node.history import History
 from esker.testing.engine import START_MS, Engine
 
@@ -81,9 +83,9 @@ def _rows_for(event: events.Event) -> int:
         case events.JobsEnqueued():
             return len(event.payloads)
         case events.RecordsDeleted():
-            return sum(event.runs[1::2]) + (event.below > 0)
+            return len(event.runs) // 2 + (event.below > 0)
         case events.RecordsForwarded():
-            return sum(event.runs[1::2]) if event.derived else 1
+            return sum(event.runs[1::2]) or 1
         case _:
             return 1
 
@@ -140,6 +142,13 @@ class Unsteady(LocalArchive):
 
 
 @pytest.fixture
+def process() -> Iterator[EventProcess]:
+    worker = EventProcess()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("esker.node.history._RETRY_S", 0.0)
 
@@ -160,9 +169,9 @@ def _settled(journal: FileJournal, folder: Path) -> Iterator[int]:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_segment_goes_only_after_its_events_are_in_the_archive(tmp_path: Path) -> None:
+def test_a_segment_goes_only_after_its_events_are_in_the_archive(tmp_path: Path, process: EventProcess) -> None:
     archive: ArchiveStore = Unsteady(tmp_path / "archive", failures=3)
-    history = History(archive, RealDisk())
+    history = History(archive, process)
     journal = FileJournal(tmp_path / "journal", segment_bytes=1024, on_retire=history.may_go)
     _fill(journal, 100)
     segments = len(list((tmp_path / "journal").glob("*.segment")))
@@ -179,14 +188,14 @@ def test_a_segment_goes_only_after_its_events_are_in_the_archive(tmp_path: Path)
     assert history.segments == segments - 1
 
 
-def test_what_a_stop_cut_short_is_done_by_the_next_start(tmp_path: Path) -> None:
-    history = History(Unsteady(tmp_path / "archive", failures=1), RealDisk())
+def test_what_a_stop_cut_short_is_done_by_the_next_start(tmp_path: Path, process: EventProcess) -> None:
+    history = History(Unsteady(tmp_path / "archive", failures=1), process)
     journal = FileJournal(tmp_path / "journal", segment_bytes=1024, on_retire=history.may_go)
     _fill(journal, 50)
     journal.retire(50)
     history.close()
     journal.close()
-    again = History(LocalArchive(tmp_path / "archive"), RealDisk())
+    again = History(LocalArchive(tmp_path / "archive"), process)
     journal = FileJournal(tmp_path / "journal", segment_bytes=1024, on_retire=again.may_go)
     journal.retire(50)
     for _ in _settled(journal, tmp_path / "journal"):
@@ -195,3 +204,33 @@ def test_what_a_stop_cut_short_is_done_by_the_next_start(tmp_path: Path) -> None
     journal.close()
     positions = [row["position"] for row in _rows(tmp_path / "archive")]
     assert positions == sorted([*range(1, len(positions) // 2 + 1)] * 2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_dies_again_and_again_loses_no_event(tmp_path: Path, process: EventProcess) -> None:
+    history = History(LocalArchive(tmp_path / "archive"), process)
+    journal = FileJournal(tmp_path / "journal", segment_bytes=1024, on_retire=history.may_go)
+    _fill(journal, 40)
+    journal.retire(40)
+    killed: set[int] = set()
+    for _ in _settled(journal, tmp_path / "journal"):
+        pid = process.pid
+        if pid is not None and pid not in killed and len(killed) < 3:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+    history.close()
+    journal.close()
+    assert process.started == len(killed) + 1 > 1
+    last = int(max((tmp_path / "journal").glob("*.segment")).stem)
+    assert [row["position"] for row in _rows(tmp_path / "archive")] == sorted([*range(1, last)] * 2)
+
+
+def test_files_leave_no_hole_where_batches_are_empty(tmp_path: Path) -> None:
+    empty = events.encode_batch([])
+    ack = events.encode_batch([events.JobAcked(1, 0, 1, START_MS)])
+    later = events.encode_batch([events.JobAcked(1, 0, 2, START_MS + DAY_MS)])
+    batches = [(5, empty), (6, ack), (7, empty), (8, later), (9, empty)]
+    ranges = [file.name.rpartition("/")[2].removesuffix(".parquet") for file in events_files(batches, Names())]
+    assert [tuple(map(int, each.split("-"))) for each in ranges] == [(5, 7), (8, 9)]
+    (alone,) = events_files([(3, empty), (4, empty)], Names())
+    assert alone.name.endswith(f"{3:020d}-{4:020d}.parquet")

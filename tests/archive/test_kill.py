@@ -9,6 +9,7 @@ from random import Random
 import httpx
 
 from tests.crash.process import NodeProcess
+from tests.fronts.http.streams.wire import eventually
 
 KILLS = 3
 DURABLE = {"durability": "fsync"}
@@ -63,5 +64,6 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
             assert len(found) >= acked[-1] + 1, "what was acknowledged is gone"
             acked.append(found[-1] if found else -1)
             node.kill()
-    for folder in ("records", "events"):
-        assert list((tmp_path / "archive" / folder).rglob("*.parquet"))
+    with node:  # what no life was long enough for is done by the next
+        for folder in ("records", "events"):
+            eventually(lambda folder=folder: list((tmp_path / "archive" / folder).rglob("*.parquet")), 30)

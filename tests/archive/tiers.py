@@ -73,6 +73,10 @@ class Tiers:
         assert log is not None
         return log
 
+    @property
+    def store(self) -> MemoryStore:
+        return self._store
+
     def both(self, command: Command) -> Reply:
         """To log and twin. Their answers must be the same."""
         wanted = self.twin.handle(command, self.now)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -20,7 +21,7 @@ from esker.errors import DataDirectoryError, InvariantBroken
 from esker.store import keys
 from esker.store.checkpoint import load
 from esker.store.interface import Store
-from esker.store.jobs import cold_payload
+from esker.store.jobs import cold_payload, cold_payloads
 from esker.store.memory import MemoryStore
 from esker.store.rocksdb import RocksStore
 
@@ -102,6 +103,35 @@ def test_the_last_put_of_a_key_counts(subject: Subject) -> None:
     subject.store.write([(b"k", b"1"), (b"k", b"2")])
     subject.store.write([(b"k", b"3")])
     assert everything(subject.restart()) == [(b"k", b"3")]
+
+
+def test_a_snapshot_stays_as_it_was_whatever_is_written(subject: Subject) -> None:
+    store = subject.store
+    store.write([(b"a", b"1"), (b"b", b"2")])
+    before = store.snapshot()
+    store.write([(b"a", b"changed"), (b"c", b"3")], [b"b"])
+    store.persist()
+    after = store.snapshot()
+    with ThreadPoolExecutor(1) as thread:
+        seen = [thread.submit(view.get, key).result() for view in (before, after) for key in (b"a", b"b", b"c")]
+        scanned = thread.submit(lambda: list(before.scan(b"a", b"c"))).result()
+    assert seen == [b"1", b"2", None, b"changed", None, b"3"]
+    assert scanned == [(b"a", b"1"), (b"b", b"2")]
+
+
+@pytest.mark.parametrize("seqs", [[], [5], [1, 2, 3], list(range(1, 101)), [*range(1, 40), 50, 7, *range(60, 90)]])
+def test_payloads_of_many_jobs_come_in_the_order_asked_for(subject: Subject, seqs: list[int]) -> None:
+    bodies = [(keys.body_key(7, 1, seq), b"%d" % seq) for seq in range(1, 101)]
+    subject.store.write(bodies[:50])
+    subject.store.write(bodies[50:])
+    assert cold_payloads(subject.store.snapshot(), 7, 1, seqs) == [b"%d" % seq for seq in seqs]
+
+
+@pytest.mark.parametrize("missing", [1, 20, 40])
+def test_a_payload_that_is_missing_among_many_is_named(subject: Subject, missing: int) -> None:
+    subject.store.write([(keys.body_key(7, 1, seq), b"x") for seq in range(1, 41) if seq != missing])
+    with pytest.raises(InvariantBroken, match=f"7/1/{missing} "):
+        cold_payloads(subject.store.snapshot(), 7, 1, range(1, 41))
 
 
 def test_an_empty_write_is_fine(subject: Subject) -> None:

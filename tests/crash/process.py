@@ -47,6 +47,11 @@ class NodeProcess:
         self.port, self.http_port = bound["resp"], bound["http"]
         return self
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def client(self) -> redis.Redis:
         return redis.Redis(port=self.port, protocol=2)
 

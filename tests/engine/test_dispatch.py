@@ -37,8 +37,9 @@ def test_the_tags_of_events_are_for_ever() -> None:
     tags = {each.__struct_config__.tag: each.__name__ for each in events.Event.__args__}
     assert tags == {
         1: "TopicCreated", 2: "TopicConfigured", 3: "TopicDeleted", 4: "TopicPaused", 5: "SeqReserved", 6: "Purged",
-        10: "Enqueued", 11: "JobLeased", 12: "JobAcked", 13: "JobReturned", 14: "LeaseExtended", 15: "JobWithdrawn",
-        16: "JobReprioritised", 17: "JobRemoved", 18: "JobReplayed", 19: "JobsEnqueued",
+        7: "NodeStarted", 10: "Enqueued", 11: "JobLeased", 12: "JobAcked", 13: "JobReturned", 14: "LeaseExtended",
+        15: "JobWithdrawn", 16: "JobReprioritised", 17: "JobRemoved", 18: "JobReplayed", 19: "JobsEnqueued",
         20: "KeyRemembered", 21: "QueueTrimmed", 30: "RecordsAppended", 31: "LogTrimmed", 32: "RecordsDeleted",
         33: "SeqsLost", 34: "LogArchived", 40: "RouterPut", 41: "RouterDropped", 42: "RecordsForwarded",
+        50: "LoadAdvanced",
     }  # fmt: skip

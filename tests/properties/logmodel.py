@@ -98,7 +98,9 @@ class ModelLog:
     def append(self, records: list[NewRecord], now: int) -> tuple[int, int]:
         first = self.next_seq
         if first > self.head + 1:
-            self.gaps.append((self.head + 1, first - 1))
+            touches = bool(self.gaps) and self.gaps[-1][1] == self.head
+            start = self.gaps.pop()[0] if touches else self.head + 1  # what touches is told as one
+            self.gaps.append((start, first - 1))
         self.entries += [Entry(first + place, now, record) for place, record in enumerate(records)]
         self.head = first + len(records) - 1
         self.next_seq = self.head + 1

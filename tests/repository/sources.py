@@ -34,8 +34,10 @@ class Module:
 
     @property
     def layer(self) -> str:
-        """`engine` for esker.engine.ids, `errors` for esker.errors, empty for esker itself."""
+        """`engine` for esker.engine.ids, `errors` for esker.errors, empty for esker itself; other packages are one."""
         parts = self.name.split(".")
+        if parts[0] != "esker":
+            return parts[0]
         return parts[1] if len(parts) > 1 else ""
 
     def imports(self) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Columns to Parquet and back: the only module that speaks to pyarrow.
+"""Columns to Parquet and back: with those of esker.columns the only module that speaks to pyarrow.
 
 Files are compressed with zstd and say in their footer, under keys that start with `esker.`, what they hold. pyarrow has
-no types, so nothing of it leaves this module.
+no types, so nothing of it leaves this module but for those.
 """
 
 from __future__ import annotations
@@ -68,6 +68,23 @@ class FileWriter:
         return self._sink.getvalue()
 
 
+class BlockWriter:
+    """Makes one file of blocks that are columns already, such as `esker.columns` makes. Each `add` is a row group."""
+
+    def __init__(self, schema: pa.Schema, sorted_by: Sequence[str]) -> None:  # type: ignore[no-any-unimported]
+        self._sink = BytesIO()
+        order = [pq.SortingColumn(schema.get_field_index(name)) for name in sorted_by]
+        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", sorting_columns=order)
+
+    def add(self, block: pa.RecordBatch) -> None:  # type: ignore[no-any-unimported]
+        self._writer.write_batch(block, row_group_size=ROW_GROUP_ROWS)
+
+    def finish(self, footer: Mapping[str, str]) -> bytes:
+        self._writer.add_key_value_metadata(dict(footer))
+        self._writer.close()
+        return self._sink.getvalue()
+
+
 def _array(values: Values, kind: Kind) -> pa.Array:  # type: ignore[no-any-unimported]
     if kind == Kind.TIME:
         return pa.array(values, pa.int64()).cast(_TYPES[kind])
@@ -109,6 +126,11 @@ class FileReader:
             else:
                 high = middle
         return low
+
+    @property
+    def table(self) -> pa.Table:  # type: ignore[no-any-unimported]
+        """All of it, for those who work with columns (esker.columns)."""
+        return self._table
 
     def _column(self, name: str, start: int, count: int) -> pa.ChunkedArray:  # type: ignore[no-any-unimported]
         return self._table.column(name).slice(start, count)

@@ -88,6 +88,11 @@ class RecordsFile:
         self.footer = self._file.footer
         self.size = self._file.size
 
+    @property
+    def columns(self) -> object:
+        """A table of Arrow, for `esker.columns.records`."""
+        return self._file.table
+
     def records(self, first: int, count: int) -> list[Record]:
         """The `count` records in a row from seq `first` on. Raises ArchiveError when one is not there."""
         file = self._file

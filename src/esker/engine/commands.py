@@ -236,6 +236,20 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     create: bool = True
 
 
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """One chunk of a bulk load: does `work`, and remembers that it was done, both or neither.
+
+    Chunks of a batch are numbered from 0, batches of a load rise. What the load's mark knows already is not done again.
+    """
+
+    load: bytes
+    batch: int
+    chunk: int
+    rows: int  # of the batch, up to and with this chunk
+    last: bool  # of the batch
+    work: Enqueue | EnqueueAlike | Append | None  # None: nothing but the mark
+
+
 class Read(msgspec.Struct, frozen=True, gc=False):
     """The records behind seq `after`, without those of `nodes`. Reads a queue's jobs too, and never leases them."""
 
@@ -244,6 +258,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     limit: int = 256
     max_bytes: int = 1 << 20  # of data and meta; one record always fits
     nodes: frozenset[bytes] = frozenset()
+    spans: bool = False  # of a log: answered with `Records.spans`, which takes a fraction of the time
 
 
 class DeleteRecords(msgspec.Struct, frozen=True, gc=False):
@@ -371,7 +386,7 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 Command = (
     Enqueue | EnqueueAlike | Lease | LeaseCohort | Ack | Nack | Extend | Release | Working | Requeue | Withdraw
     | Delete | Reprioritise | Purge | PauseTopic | CreateTopic | ConfigureTopic | DeleteTopic | DeleteAllTopics
-    | ReplayDeadLetters | AckHeld | NackHeld | ExtendHeld | Append | Read | DeleteRecords | ArchiveRecords | PutTopic
-    | DropTopic | TopicState | ListTopics | PutRouter | DropRouter | RouterState | ListRouters | Forward
+    | ReplayDeadLetters | AckHeld | NackHeld | ExtendHeld | Append | Publish | Read | DeleteRecords | ArchiveRecords
+    | PutTopic | DropTopic | TopicState | ListTopics | PutRouter | DropRouter | RouterState | ListRouters | Forward
     | Show | Peek | Length | Stats | ScanTopics | ScanJobs | Tick
 )  # fmt: skip

@@ -97,13 +97,17 @@ class JobLeased(_Event, frozen=True, tag=11):
     deadline_ms: int
     attempts: int
     holder: bytes
+    excused: bool = False  # past the limit of deliveries, because the dead-letter topic took nothing
 
 
 class JobAcked(_Event, frozen=True, tag=12):
+    """`token`: of the live lease that the one who acked held; 0: by id alone, as Disque's protocol allows."""
+
     topic: int
     partition: int
     seq: int
     ts: int
+    token: int = 0
 
 
 class ReturnReason(IntEnum):
@@ -291,8 +295,8 @@ class RecordsForwarded(_Event, frozen=True, tag=42):
     """Copies of the source's records up to `upto` are in the destination from `dest_seq` on.
 
     `runs` are the source seqs that were copied (first, count, first, ...). With `derived` the copies are made again
-    from the source when this is folded, so a source append stays one write whatever the fan-out; else they were
-    journalled on their own and this only moves the cursor.
+    from the source when this is folded, so a source append stays one write whatever the fan-out; else they are
+    journalled on their own, and when folded this only moves the cursor.
     """
 
     router: int
@@ -304,12 +308,23 @@ class RecordsForwarded(_Event, frozen=True, tag=42):
     forwarded: int  # copies made in all
 
 
+class LoadAdvanced(_Event, frozen=True, tag=50):
+    """Everything of a bulk load up to chunk `chunk` of batch `batch` is in; with `last` the whole batch is."""
+
+    load: bytes
+    ts: int
+    batch: int
+    chunk: int
+    rows: int  # of the batch that are in
+    last: bool
+
+
 Event = (
     TopicCreated | TopicConfigured | TopicDeleted | TopicPaused | SeqReserved | Purged | NodeStarted
     | Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn
     | JobReprioritised | JobRemoved | JobReplayed | JobsEnqueued | KeyRemembered | QueueTrimmed
     | RecordsAppended | LogTrimmed | RecordsDeleted | SeqsLost | LogArchived
-    | RouterPut | RouterDropped | RecordsForwarded
+    | RouterPut | RouterDropped | RecordsForwarded | LoadAdvanced
 )  # fmt: skip
 JobEvent = (
     Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn

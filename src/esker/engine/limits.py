@@ -49,6 +49,9 @@ ROUTER_RETRY_MS_MAX = SECOND_MS
 ROUTER_DEPTH_MAX = 16  # topics that, each about to drop what is not yet forwarded, fill the next: bounds the stack
 
 ENQUEUE_JOBS_MAX = 10_000  # jobs in one command: bounds one turn of the loop and one journal frame
+LOADS_MAX = 100_000  # bulk loads whose progress is remembered; those that have long been idle are forgotten first
+LOAD_NAME_BYTES_MAX = 128
+
 LEASE_JOBS_MAX = 10_000  # jobs leased by one command
 SCAN_STEP_MAX = 10_000  # entries looked at by one scan call
 

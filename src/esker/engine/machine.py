@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from random import Random
 
-from esker.engine import catalogue, commands, events, limits, records
+from esker.engine import catalogue, commands, events, limits, loads, records
 from esker.engine.config import Durability, Pause, TopicConfig, TopicType
 from esker.engine.ids import PARTITION_MASK, PARTITION_SHIFT, TIME_SHIFT, TOPIC_MASK, TOPIC_SHIFT
 from esker.engine.limits import SEQ_MAX
@@ -74,6 +74,7 @@ class Machine:
         self.graveyard: list[dict[int, Job] | dict[int, Block]] = []  # memory to be freed in small steps
         self.sweep: list[int] = []  # topics to look at for idleness in this round
         self.routers = Routers()
+        self.loads = loads.Loads()
         self.warmth = Warmth()
 
     def handle(self, command: commands.Command, now: int) -> Reply:
@@ -269,8 +270,10 @@ class Machine:
             if topic.log is not None:
                 self.graveyard.append(topic.log.leave())
             for partition in topic.partitions:
+                looked_at = partition.let_go_of_views(partition.next_seq)
                 partition.forget_totals()
-                self.graveyard.append(partition.jobs)
+                if not looked_at:
+                    self.graveyard.append(partition.jobs)
                 partition.jobs = {}  # a checkpoint under way must not find them, and cool what no total counts
 
     def purged(self, event: events.Purged) -> None:
@@ -316,6 +319,7 @@ FOLD: dict[type, Callable[..., None]] = {
     events.RouterPut: Machine.router_put,
     events.RouterDropped: Machine.router_dropped,
     events.RecordsForwarded: forwarding.forwarded,
+    events.LoadAdvanced: loads.advanced,
 }
 
 HANDLERS: dict[type, Callable[..., Reply]] = {
@@ -327,6 +331,7 @@ HANDLERS: dict[type, Callable[..., Reply]] = {
     commands.NackHeld: held.nack,
     commands.ExtendHeld: held.extend,
     commands.Append: records.append,
+    commands.Publish: loads.publish,
     commands.Read: records.read,
     commands.DeleteRecords: records.delete,
     commands.ArchiveRecords: archived.archive,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from esker.engine.commands import Details
 from esker.engine.config import Pause, RouterOptions, TopicConfig
+from esker.engine.logs.block import Content
 from esker.engine.queues.job import JobState
 from esker.errors import Refusal
 
@@ -137,6 +140,12 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     deduped: bool
 
 
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """Of a `Publish`. `duplicate`: the load's mark knew the chunk, and nothing was done."""
+
+    duplicate: bool
+
+
 class Record(msgspec.Struct, frozen=True, gc=False):
     """As it is read. `data` and `meta` are JSON texts; an empty `node`, `tag` or `meta` is none."""
 
@@ -146,6 +155,31 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     node: bytes
     tag: bytes
     meta: bytes
+
+
+class Span(NamedTuple):
+    """Records of one block in a row: those at the places `start` to `stop` of its content, which is not copied.
+
+    So it is good for the turn it was read in. What it points at never changes while the records live.
+    """
+
+    topic: int  # its number
+    first_seq: int  # of the block
+    content: Content
+    start: int
+    stop: int
+    full: bool  # the block will get no more records
+
+    def moments(self) -> Iterator[tuple[int, int, int]]:
+        """The span in parts that have one time: time, start, stop."""
+        starts, stamps = self.content.starts, self.content.stamps
+        run = bisect_right(starts, self.start) - 1
+        start = self.start
+        while start < self.stop:
+            end = starts[run + 1] if run + 1 < len(starts) else self.stop
+            yield stamps[run], start, min(end, self.stop)
+            start = end
+            run += 1
 
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False):
@@ -188,6 +222,7 @@ class Records(msgspec.Struct, frozen=True):
     scanned: int = 0
     archived: Archived | None = None
     files_read: int = 0  # of the archive
+    spans: Sequence[Span] | None = None  # where the read asked for them; then there are no `records`
 
 
 class Deleted(msgspec.Struct, frozen=True, gc=False):
@@ -261,7 +296,7 @@ class RouterPage(msgspec.Struct, frozen=True):
 
 
 Reply = (
-    Written | Records | Deleted | TopicStatus | TopicPut | TopicDropped | TopicPage | SeqsDone | RouterView | RouterPage
-    | Added | Leased | CohortLeased | Done | Extended | StillWorking | Jobs | Count | Paused | TopicView | Topics
-    | Refusal | None
+    Written | Published | Records | Deleted | TopicStatus | TopicPut | TopicDropped | TopicPage | SeqsDone | RouterView
+    | RouterPage | Added | Leased | CohortLeased | Done | Extended | StillWorking | Jobs | Count | Paused | TopicView
+    | Topics | Refusal | None
 )  # fmt: skip

@@ -9,15 +9,17 @@ import asyncio
 
 import structlog
 
+from esker.archive.interface import ArchiveStore
 from esker.archive.opening import open_archive
+from esker.archive.records import RecordsFile
 from esker.engine.commands import Read
 from esker.engine.machine import Machine
 from esker.engine.replies import Reply
 from esker.errors import ShardStopped
-from esker.journal.disk import Disk
 from esker.journal.interface import Journal
 from esker.node.checkpointer import Checkpointer
 from esker.node.coldreading import ColdReader
+from esker.node.eventprocess import EventProcess
 from esker.node.history import History
 from esker.node.moving import Mover
 from esker.node.settings import Settings
@@ -30,17 +32,16 @@ _diagnostics = structlog.get_logger("esker.archive")
 class Archiving:
     """Raises SettingsError when the archive cannot be used. `history` serves from now on, the rest after `start`."""
 
-    def __init__(self, settings: Settings, node_id: str, disk: Disk) -> None:
+    def __init__(self, settings: Settings, node_id: str, events: EventProcess) -> None:
         self._settings = settings
         self._archive = open_archive(settings.archive, node_id)
-        self.history = History(self._archive, disk)
+        self.history = History(self._archive, events)
         self._mover: Mover | None = None
         self._reader: ColdReader | None = None
         self._moving: asyncio.Task[None] | None = None
 
     def start(self, machine: Machine, shard: Shard, journal: Journal, store: Store, checkpointer: Checkpointer) -> None:
         """After the recovery, on the loop."""
-        self.history.know(machine)
 
         def number_of(name: bytes) -> int | None:
             topic = machine.names.get(name)
@@ -53,6 +54,15 @@ class Archiving:
     async def read(self, command: Read) -> Reply:
         assert self._reader is not None, "read before start"
         return await self._reader.read(command)
+
+    async def file(self, name: str) -> RecordsFile | None:
+        """A file with records; None: it is gone."""
+        assert self._reader is not None, "read before start"
+        return await self._reader.file(name)
+
+    @property
+    def store(self) -> ArchiveStore:
+        return self._archive
 
     def facts(self) -> dict[str, int | float | str]:
         facts: dict[str, int | float | str] = {

@@ -90,7 +90,7 @@ class ColdReader:
 
     async def _fetch(self, reply: Records, wanted: Archived, alone: bool) -> Records | None:
         """None: the file is gone."""
-        file = await self._file(wanted.file)
+        file = await self.file(wanted.file)
         if file is None:
             return None
         picked = await asyncio.get_running_loop().run_in_executor(self._pool, _pick, file, wanted, alone)
@@ -100,7 +100,8 @@ class ColdReader:
             files_read=1,
         )  # fmt: skip
 
-    async def _file(self, name: str) -> RecordsFile | None:
+    async def file(self, name: str) -> RecordsFile | None:
+        """None: it is gone."""
         file = self._files.get(name)
         if file is not None:
             self._files.move_to_end(name)

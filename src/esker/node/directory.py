@@ -5,6 +5,8 @@ format     the version of the layout
 node       the id of this node: 40 hexadecimal characters
 journal/   see journal/file.py
 store/     see store/rocksdb.py
+snapshots/ see node/snapshots.py; only of the process that runs
+loads/     see node/staging.py
 """
 
 from __future__ import annotations
@@ -47,6 +49,14 @@ class DataDirectory:
     @property
     def store(self) -> Path:
         return self.path / "store"
+
+    @property
+    def loads(self) -> Path:
+        return self.path / "loads"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.path / "snapshots"
 
     def close(self) -> None:
         os.close(self._lock)

@@ -11,11 +11,18 @@ Everything here is called on the node's event loop, and calls back on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from esker.engine.commands import Command, Lease, Read
 from esker.engine.config import Durability, TopicConfig
 from esker.engine.replies import Leased, Reply
+
+if TYPE_CHECKING:
+    from esker.node.eventreading import EventRange, EventsWish
+    from esker.node.loading import Loading
+    from esker.node.planning import Plan, PlanWish
+    from esker.node.ranges import Range, RangeWish
+    from esker.node.snapshots import Snapshots
 
 Facts = Mapping[str, Mapping[str, int | float | str]]
 
@@ -59,6 +66,14 @@ class Broker(Protocol):
     def gate(self) -> Gate | None:
         """What replies decided until now must wait for; None when all of it is as durable as promised."""
 
+    @property
+    def loads(self) -> Loading:
+        """Bulk loads: staging, committing, and how far they are."""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Snapshots of queues: taking, reading and deleting them."""
+
     def handle(self, command: Command) -> Reply:
         """Decides and applies. Raises `ShardStopped` when the shard serves no more."""
 
@@ -67,6 +82,15 @@ class Broker(Protocol):
 
         For everything else it is the same as `handle`, which needs no waiting. Raises `ArchiveError`.
         """
+
+    def read_range(self, wish: RangeWish) -> Range:
+        """A range of a log, to be read as columns. Raises `RangeRefused` and `UnknownColumn` (node/ranges.py)."""
+
+    async def read_events(self, wish: EventsWish) -> EventRange:
+        """A range of the history, to be read as columns. Raises `EventsRefused` (node/eventreading.py)."""
+
+    async def plan(self, wish: PlanWish) -> Plan:
+        """Where the records of topics are. Raises `PlanRefused` (node/planning.py)."""
 
     def wait_for_jobs(
         self,

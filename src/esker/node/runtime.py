@@ -20,6 +20,7 @@ import structlog
 
 from esker.engine.commands import Command, Lease, Read
 from esker.engine.config import TopicConfig
+from esker.engine.events import NodeStarted
 from esker.engine.machine import Machine
 from esker.engine.queues.job import JobState
 from esker.engine.replies import Leased, Records, Reply
@@ -31,12 +32,18 @@ from esker.node.clock import Clock
 from esker.node.cohorts import Answer, Claim
 from esker.node.directory import DataDirectory
 from esker.node.diskmeter import MeteredDisk
+from esker.node.eventprocess import EventProcess
+from esker.node.eventreading import EventRange, EventsWish, Histories
 from esker.node.holding import Holding
 from esker.node.interface import Facts
+from esker.node.loading import Loading
 from esker.node.loopwatch import LoopWatch
+from esker.node.planning import Plan, Planner, PlanWish
+from esker.node.ranges import Range, Ranges, RangeWish
 from esker.node.recovery import Recovered, recover
 from esker.node.settings import Settings, is_live
 from esker.node.shard import Batch, Shard
+from esker.node.snapshots import Snapshots
 from esker.node.waiting import Waiter, WaitingRoom
 from esker.node.watching import Watcher
 from esker.store.cold import ColdStore
@@ -61,7 +68,9 @@ class Node:
             directory = DataDirectory(Path(settings.data))
             opened.callback(directory.close)
             self.node_id = directory.node_id
-            self._archiving = _open_archive(settings, self.node_id, self._meter if disk is None else disk)
+            self._event_process = EventProcess()
+            opened.callback(self._event_process.close)
+            self._archiving = _open_archive(settings, self.node_id, self._event_process)
             self._journal = FileJournal(
                 directory.journal,
                 segment_bytes=settings.segment_size,
@@ -78,6 +87,7 @@ class Node:
             self._waiting = WaitingRoom()
             self._machine = Machine(Random(secrets.randbits(128)), ColdStore(self._store), self._waiting)
             self.recovered: Recovered = recover(self._machine, self._journal, self._store)
+            self._event_process.know(self._machine)
             self._opened = opened.pop_all()  # closed again, in reverse order, by `close`
         self._apply_settings()
         self._machine.lazy_config = TopicConfig(durability=settings.queue_durability)
@@ -90,6 +100,21 @@ class Node:
         self._checkpoints = asyncio.create_task(self._run_checkpoints(), name="checkpoints")
         if self._archiving is not None:
             self._archiving.start(self._machine, self._shard, self._journal, self._store, self._checkpointer)
+        archiving = self._archiving
+        self._ranges = Ranges(
+            self._machine, self._store, self._shard.handle, None if archiving is None else archiving.file
+        )
+        self._histories = Histories(
+            directory.journal, self._shard, self._event_process, None if archiving is None else archiving.store
+        )
+        self._planner = Planner(
+            self.node_id, self._machine, self._journal, self._shard.handle, self._clock.now_ms,
+            None if archiving is None else archiving.store, self._histories,
+        )  # fmt: skip
+        self.loads = Loading(self._machine, self._shard, directory.loads, self._meter if disk is None else disk)
+        self._opened.callback(self.loads.close)
+        self.loads.start()
+        self.snapshots = Snapshots(self._machine, self._shard, directory.snapshots)
         self.stop_asked = asyncio.Event()
         self.started_at = time.time()
         # Bound once: these are called for every command.
@@ -111,6 +136,15 @@ class Node:
         if isinstance(reply, Records) and reply.archived is not None:
             raise ArchiveError(f"{reply.archived.file} is in an archive, and this node was started without its setting")
         return reply
+
+    def read_range(self, wish: RangeWish) -> Range:
+        return self._ranges.open(wish)
+
+    async def read_events(self, wish: EventsWish) -> EventRange:
+        return await self._histories.open(wish)
+
+    async def plan(self, wish: PlanWish) -> Plan:
+        return await self._planner.plan(wish)
 
     def wait_for_jobs(
         self,
@@ -193,6 +227,7 @@ class Node:
             },
             "Disk": self._meter.facts(),
             **({} if self._archiving is None else {"Archive": self._archiving.facts()}),
+            "Loads": self.loads.figures(),
             "Loop": {**self._watch.facts(), "checkpoints_done": checkpointer.done},
         }
 
@@ -200,6 +235,8 @@ class Node:
 
     async def close(self) -> None:
         """Finishes what was accepted, checkpoints, and lets go of the directory."""
+        await self.snapshots.close()
+        await self.loads.end()
         if self._archiving is not None:
             await self._archiving.end()
         self._shard.close()
@@ -209,6 +246,9 @@ class Node:
         self._checkpointer.end()
         await self._checkpoints
         self._watch.close()
+        self._ranges.close()
+        self._planner.close()
+        self._histories.close()
         self._opened.close()
 
     async def _run_checkpoints(self) -> None:
@@ -224,12 +264,12 @@ class Node:
         self._machine.memory_limit = self.settings.memory_limit_bytes
 
 
-def _open_archive(settings: Settings, node_id: str, disk: Disk) -> Archiving | None:
+def _open_archive(settings: Settings, node_id: str, events: EventProcess) -> Archiving | None:
     if not settings.archive:
         return None
     from esker.node.archiving import Archiving  # brings pyarrow along, which a node without an archive never loads
 
-    return Archiving(settings, node_id, disk)
+    return Archiving(settings, node_id, events)
 
 
 def _resident_bytes() -> int:

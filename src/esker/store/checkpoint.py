@@ -27,6 +27,7 @@ from esker.errors import DataDirectoryError
 from esker.store import keys
 from esker.store.interface import WRITE_KEYS, Store
 from esker.store.jobs import JobShare, load_jobs
+from esker.store.loads import LoadShare, load_marks
 from esker.store.logs import LogShare, load_log
 from esker.store.routers import RouterShare, load_routers
 from esker.store.slices import Share, Slice, batched
@@ -54,6 +55,7 @@ class Checkpoint:
             LogShare(partition) if isinstance(partition, LogPartition) else JobShare(partition) for partition in known
         ]
         self._routers = RouterShare(machine.routers)
+        self._loads = LoadShare(machine.loads)
         # Logs of which the next checkpoint can remove something that this one must not.
         machine.touched = {each for each in known if isinstance(each, LogPartition) and each.unsaved.rests}
         machine.totals.unsaved_bytes = 0
@@ -69,13 +71,14 @@ class Checkpoint:
             yield from share.slices()
 
     def last(self) -> Slice:
-        """The partition headers, the routers and the position: what turns the slices before it into a checkpoint.
+        """The partition headers, routers, marks of loads and the position: what turns slices into a checkpoint.
 
         They go in one write, because the counters in a header are the only state that must not be folded twice.
         """
         headers = [share.header for share in self._shares]
         ranges = [pair for number in self._deleted for pair in keys.topic_ranges(number)]
-        return Slice([*headers, *self._routers.puts, (keys.META, self._meta)], self._routers.deletes, ranges, [])
+        puts = [*headers, *self._routers.puts, *self._loads.puts, (keys.META, self._meta)]
+        return Slice(puts, [*self._routers.deletes, *self._loads.deletes], ranges, [])
 
 
 def _topic_put(topic: Topic) -> tuple[bytes, bytes]:
@@ -126,4 +129,5 @@ def load(store: Store, machine: Machine) -> Loaded:
         if topic.log is not None and load_log(store, topic.log):
             logs.append(topic.log)
     load_routers(store, machine)
+    load_marks(store, machine.loads)
     return Loaded(position, ahead, logs)

@@ -22,16 +22,24 @@ Puts = Sequence[tuple[bytes, bytes]]
 Ranges = Sequence[tuple[bytes, bytes]]
 
 
-class Store(Protocol):
+class StoreView(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys of [start, end) in order."""
 
+
+class Store(StoreView, Protocol):
     def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
         """First removes `ranges` ([start, end) each), then `deletes`, then puts.
 
         False: it would have to wait, and nothing was written; after `persist` there is room again.
+        """
+
+    def snapshot(self) -> StoreView:
+        """The store as it is now, for any thread, whatever is written later. To be dropped before `close`.
+
+        Its scans hold in memory what they find.
         """
 
     def persist(self) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -11,10 +11,11 @@ from esker.engine.queues.partition import QueuePartition
 from esker.errors import InvariantBroken
 from esker.store import keys
 from esker.store.idempotency import KeyShare, load_keys
-from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
+from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store, StoreView
 from esker.store.slices import NOTHING, Range, Slice, batched
 
 _LOOK = 4096
+_RUN = 16  # jobs in a row from which on their payloads are read in one go
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_partition = msgspec.msgpack.Decoder(keys.PartitionHeader).decode
@@ -115,8 +116,40 @@ def load_jobs(store: Store, partition: QueuePartition) -> list[int]:
     return ahead
 
 
-def cold_payload(store: Store, number: int, index: int, seq: int) -> bytes:
+def cold_payload(store: StoreView, number: int, index: int, seq: int) -> bytes:
     body = store.get(keys.body_key(number, index, seq))
     if body is None:
         raise InvariantBroken(f"the payload of job {number}/{index}/{seq} is not in the store")
     return body
+
+
+def cold_payloads(store: StoreView, number: int, index: int, seqs: Sequence[int]) -> list[bytes]:
+    """Of some jobs, in that order. Where one follows the other, the store is read on: a look-up costs twice that."""
+    found: list[bytes] = []
+    start = 0
+    while start < len(seqs):
+        stop = _end_of_run(seqs, start)
+        if stop - start < _RUN:
+            found += [cold_payload(store, number, index, seq) for seq in seqs[start:stop]]
+        else:
+            found += _run_of_payloads(store, number, index, seqs[start], seqs[stop - 1])
+        start = stop
+    return found
+
+
+def _end_of_run(seqs: Sequence[int], start: int) -> int:
+    """The first place behind `start` whose seq does not follow the one before it."""
+    distance = seqs[start] - start
+    for place in range(start + 1, len(seqs)):
+        if seqs[place] - place != distance:
+            return place
+    return len(seqs)
+
+
+def _run_of_payloads(store: StoreView, number: int, index: int, first: int, last: int) -> list[bytes]:
+    found = [
+        value for _, value in store.scan(keys.body_key(number, index, first), keys.body_key(number, index, last + 1))
+    ]
+    if len(found) <= last - first:  # there are no more keys than seqs, so as many as these are all of them
+        return [cold_payload(store, number, index, seq) for seq in range(first, last + 1)]  # says which is missing
+    return found

@@ -12,6 +12,7 @@
     g topic partition seq          their tags
     a topic partition seq          its outline, when its records are in the archive
     w router                       RouterHeader (routers.py)
+    o load                         the mark of a bulk load (loads.py)
 
 Jobs and bodies are apart so that a restart reads only what it must have in memory.
 """
@@ -32,6 +33,7 @@ docs/decisions what an upgrade does."""
 META = b"m"
 BLOCK_KINDS = (b"x", b"r", b"g", b"a")
 ROUTERS = b"w", b"x"
+LOADS = b"o", b"p"
 
 _place = Struct(">cIH").pack
 _place_seq = Struct(">cIHQ").pack
@@ -100,6 +102,10 @@ def block_key(kind: bytes, number: int, index: int, first_seq: int) -> bytes:
 
 def router_key(number: int) -> bytes:
     return _topic(b"w", number)
+
+
+def load_key(load: bytes) -> bytes:
+    return b"o" + load
 
 
 def blocks_between(number: int, index: int, start: int, end: int) -> list[tuple[bytes, bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
-from esker.store.interface import Puts, Ranges
+from esker.store.interface import Puts, Ranges, StoreView
 
 
 class MemoryStore:
@@ -33,6 +33,11 @@ class MemoryStore:
                 insort(self._keys, key)
             self._values[key] = value
         return True
+
+    def snapshot(self) -> StoreView:
+        view = MemoryStore()
+        view._values, view._keys = dict(self._values), list(self._keys)
+        return view
 
     def persist(self) -> None:
         self._persisted = dict(self._values)

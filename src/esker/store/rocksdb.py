@@ -11,11 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from ctypes import CDLL
 from pathlib import Path
+from threading import Lock
+from weakref import ReferenceType, ref
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Env, Options, Rdict, WriteBatch, WriteOptions
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Env,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteOptions,
+)
 
 from esker.errors import DataDirectoryError
-from esker.store.interface import Puts, Ranges
+from esker.store.interface import Puts, Ranges, StoreView
 
 # Small on purpose: a checkpoint is flushed as a whole anyway, and what is read back the kernel caches as well.
 _MEMTABLE_BYTES = 8 << 20
@@ -34,6 +45,7 @@ class RocksStore:
         # RocksDB makes a writer wait when memtables or files pile up; here that would stall the event loop with the
         # GIL held.
         self._writing.no_slowdown = True
+        self._view: ReferenceType[_View] | None = None  # the last one, while nothing was written since
 
     def get(self, key: bytes) -> bytes | None:
         value: bytes | None = self._db.get(key)
@@ -50,6 +62,7 @@ class RocksStore:
             yield key, value
 
     def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
+        self._view = None
         batch = WriteBatch(raw_mode=True)
         for start, end in ranges:
             batch.delete_range(start, end)
@@ -66,6 +79,13 @@ class RocksStore:
             raise
         return True
 
+    def snapshot(self) -> StoreView:
+        view = None if self._view is None else self._view()
+        if view is None:
+            view = _View(self._db)
+            self._view = ref(view)
+        return view
+
     def persist(self) -> None:
         self._db.flush()
         _return_memory()
@@ -73,6 +93,39 @@ class RocksStore:
     def close(self) -> None:
         self._db.flush()
         self._db.close()
+
+
+class _View:
+    """A snapshot for look-ups and an iterator for scans.
+
+    An iterator sees what was there when it was made; those that rocksdict makes from a snapshot (0.3.29) see what is
+    there then, without a word. It has one place, so a scan is done in one go.
+    """
+
+    def __init__(self, db: Rdict) -> None:
+        self._snapshot = db.snapshot()
+        self._iterator = db.iter()
+        self._scanning = Lock()
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes = self._snapshot[key]
+        except Exception as error:  # rocksdict raises plain Exception
+            if "key not found" in str(error):
+                return None
+            raise
+        return value
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        found: list[tuple[bytes, bytes]] = []
+        iterator = self._iterator
+        with self._scanning:
+            iterator.seek(start)
+            while iterator.valid() and (key := iterator.key()) < end:
+                found.append((key, iterator.value()))
+                iterator.next()
+            iterator.status()  # raises what ended it early
+        return iter(found)
 
 
 def _return_memory() -> None:

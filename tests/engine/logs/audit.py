@@ -49,6 +49,10 @@ def _audit_sums(log: LogPartition) -> None:
     for block in log.blocks:
         bodies = log.content(block).bodies
         assert block.live_bytes == sum(len(bodies[at].data) + len(bodies[at].meta) for at in offsets(block.live))
+        if block.sizes is not None:
+            sizes = block.sizes
+            assert len(sizes) == block.count
+            assert all(sizes[at] == len(bodies[at].data) + len(bodies[at].meta) for at in offsets(block.live))
         if block.content is None:
             assert block.hot_bytes == 0
         else:

@@ -137,3 +137,18 @@ def test_watchers_hear_of_records_and_of_topics_that_come_and_go() -> None:
     rig.do(DropTopic(T))
     rig.do(DropTopic(b"unwatched"))
     assert machine.changed == {T}
+
+
+def test_a_record_that_is_too_large_hides_none_behind_a_deleted_one() -> None:
+    """Each page has one record, since even one is over the limit; what was deleted between them ends no block."""
+    rig = LogRig()
+    for place in range(6):
+        rig.write(b"12345", tag=b"x" if place % 2 else b"")
+    rig.delete(tag=b"x")
+    seen: list[int] = []
+    after = 0
+    for _ in range(6):
+        page = expect(Records, rig.do(Read(T, after, 10, 1)))
+        seen += [record.seq for record in page.records]
+        after = page.next_from_seq
+    assert seen == [1, 3, 5]

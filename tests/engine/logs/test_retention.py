@@ -294,3 +294,13 @@ def test_what_was_evicted_leaves_the_store() -> None:
     kept = [key for key, _ in rig.world.store.scan(b"x", b"y")]
     assert len(kept) == len(rig.log.blocks) == 1
     assert len(list(rig.world.store.scan(b"r", b"s"))) == 1
+
+
+def test_a_batch_with_tags_that_crosses_a_block_leaves_the_next_block_whole() -> None:
+    """The second block has no tag, so it keeps no sizes of its own: not those of some of its records either."""
+    rig = LogRig(cap_records=400)
+    batch = [NewRecord(b"1", b"x" if place == 0 else b"") for place in range(300)]
+    rig.do(Append(T, batch))
+    for _ in range(500):
+        rig.write(b"1")
+    assert facts(rig) == (800, 401, 400, 400)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck
 from schemathesis.checks import CheckFunction, not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
+import esker.columns.incoming  # noqa: F401 else the node imports numpy in its thread while hypothesis looks for it
 from esker.fronts.http.openapi import describe
 from esker.fronts.http.routes import Route
 from esker.fronts.http.table import ROUTES

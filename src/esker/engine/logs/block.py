@@ -189,6 +189,8 @@ class Block:
         if self.content is None:
             raise InvariantBroken(f"records were added to block {self.first_seq}, which is not in memory")
         if self.sizes is None:
+            if not count:
+                return
             self.sizes = array("I")
         self.sizes.extend(map(body_size, self.content.bodies[len(self.sizes) :]))
 

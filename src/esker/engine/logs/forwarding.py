@@ -194,7 +194,7 @@ def _put(machine: Machine, router: Router, source: Topic, dest: Topic, taken: Ta
     """Makes the copies. The cursor moves before caps are enforced: that may come round to this very router."""
     log = dest.log
     if log is None:
-        _move(machine, router, taken, now)
+        _move(machine, router, taken, now, dest.partitions[0].next_seq)
         records.append_bodies(machine, dest, taken.bodies, now)
         return
     machine.reserve(log, len(taken.bodies))
@@ -203,8 +203,9 @@ def _put(machine: Machine, router: Router, source: Topic, dest: Topic, taken: Ta
         if dest.synced:
             machine.must_sync = True  # a reader must not see what a crash may take, nor another record get its seq
     else:
-        machine.record(log, events.RecordsAppended(dest.number, 0, log.next_seq, now, taken.bodies))
-        _move(machine, router, taken, now)
+        first = log.next_seq
+        machine.record(log, events.RecordsAppended(dest.number, 0, first, now, taken.bodies))
+        _move(machine, router, taken, now, first)
     append.has_grown(machine, log, now)
 
 
@@ -226,10 +227,10 @@ def _tell_gap(machine: Machine, dest: Topic, log: LogPartition, missed: int, now
     append.has_grown(machine, log, now)
 
 
-def _move(machine: Machine, router: Router, taken: Taken, now: int) -> None:
-    """Moves the cursor. Promises nothing to anyone, so it asks for no sync."""
+def _move(machine: Machine, router: Router, taken: Taken, now: int, dest_seq: int = 0) -> None:
+    """Moves the cursor. Promises nothing to anyone, so it asks for no sync. The copies, if any, go to `dest_seq`."""
     count = router.forwarded + len(taken.bodies)
-    event = events.RecordsForwarded(router.number, now, taken.upto, 0, [], False, count)
+    event = events.RecordsForwarded(router.number, now, taken.upto, dest_seq, taken.runs, False, count)
     _come_to(machine, router, event)
     machine.outbox.append(event)
 

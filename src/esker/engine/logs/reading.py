@@ -8,14 +8,15 @@ follows it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, limits
 from esker.engine.logs import archived as archive
 from esker.engine.logs import retention
-from esker.engine.logs.block import Block, Content, offsets
+from esker.engine.logs.block import Block, Content, offsets, runs_of
 from esker.engine.logs.partition import LogPartition
-from esker.engine.replies import Record, Records, Tombstone
+from esker.engine.replies import Record, Records, Span, Tombstone
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -31,18 +32,19 @@ def read(machine: Machine, log: LogPartition, command: commands.Read, now: int) 
         gap = log.gaps.after(position)
         upto = head if gap is None else max(position, gap.first - 1)
         if upto > position:
-            archived = archive.wanted(log, command, position, upto) if log.files.all and not walk.records else None
+            archived = archive.wanted(log, command, position, upto) if log.files.all and not walk.spans else None
             if archived is not None:
                 return Records((), position, head, earliest, tombstone, walk.looked, archived)
             position = walk.through(position, upto)
             if position < upto:
                 break
-        if gap is None or walk.records or tombstone is not None:
+        if gap is None or walk.spans or tombstone is not None:
             break
         first = max(gap.first, position + 1)
         tombstone = Tombstone(first, gap.last, gap.reason, gap.last + 1 - first, gap.last + 1, head)
         position = gap.last
-    return Records(walk.records, position, head, earliest, tombstone, walk.looked)
+    found = () if command.spans else records_in(walk.spans)
+    return Records(found, position, head, earliest, tombstone, walk.looked, spans=walk.spans if command.spans else None)
 
 
 def _missed(log: LogPartition, after: int, earliest: int, now: int) -> Tombstone | None:
@@ -60,17 +62,18 @@ def _missed(log: LogPartition, after: int, earliest: int, now: int) -> Tombstone
 
 
 class _Walk:
-    """Collects records until the reply is full, or enough of them were looked at."""
+    """Collects spans of records until the reply is full, or enough of them were looked at."""
 
-    __slots__ = ("_limit", "_log", "_max_bytes", "_nodes", "_size", "looked", "records")
+    __slots__ = ("_count", "_last", "_limit", "_log", "_max_bytes", "_nodes", "_size", "looked", "spans")
 
     def __init__(self, log: LogPartition, command: commands.Read) -> None:
         self._log = log
         self._limit = max(1, min(command.limit, limits.READ_RECORDS_MAX))
         self._max_bytes = min(command.max_bytes, limits.READ_BYTES_MAX)
         self._nodes = command.nodes if log.topic.config.dedupe_node else frozenset[bytes]()
-        self._size = 0
-        self.records: list[Record] = []
+        self._count = self._size = 0
+        self._last = 0  # what lives up to here was looked at
+        self.spans: list[Span] = []
         self.looked = 0
 
     def through(self, after: int, upto: int) -> int:
@@ -82,58 +85,83 @@ class _Walk:
             if live:
                 if self._log.in_archive(block):
                     return max(after, block.first_seq - 1)
-                stopped = self._look(block, live)
-                if stopped is not None:
-                    return max(after, stopped)
+                if self._look(block, live):
+                    return max(after, self._last)
         return upto
 
-    def _fits(self, count: int, size: int) -> bool:
-        return (
-            len(self.records) + count <= self._limit
-            and self._size + size <= self._max_bytes
-            and self.looked + count <= limits.READ_LOOK_MAX
-        )
+    def _look(self, block: Block, live: int) -> bool:
+        """Whether the reply is full."""
+        content = self._log.content(block)
+        self._last = block.first_seq - 1
+        if self._nodes:
+            return self._pick(block, content, offsets(live))
+        runs: list[int] = []
+        runs_of(live, 0, runs)
+        for start, count in zip(runs[::2], runs[1::2], strict=True):
+            room = min(count, self._limit - self._count, limits.READ_LOOK_MAX - self.looked)
+            if not room:
+                return True
+            if not self._take(block, content, start, start + room):
+                if self._pick(block, content, range(start, start + count)):
+                    return True
+            elif room < count:
+                return True
+        return False
 
-    def _take_all(self, first_seq: int, content: Content, size: int) -> None:
-        """What `_look` does for a block of which everything is wanted: most of a long read."""
-        bodies, starts = content.bodies, content.starts
-        for ts, start, end in zip(content.stamps, starts, [*starts[1:], len(bodies)], strict=True):
-            self.records += [
-                Record(seq, ts, body.data, body.node, body.tag, body.meta)
-                for seq, body in enumerate(bodies[start:end], first_seq + start)
-            ]
+    def _take(self, block: Block, content: Content, start: int, stop: int) -> bool:
+        """Records in a row that are all wanted: most of a long read. False: they are too large for the reply."""
+        if start == 0 and stop == block.count and not block.gone:
+            size = block.live_bytes
+        else:
+            size = sum([len(body.data) + len(body.meta) for body in content.bodies[start:stop]])
+        if self._size + size > self._max_bytes:
+            return False
+        self.spans.append(self._span(block, content, start, stop))
         self._size += size
-        self.looked += len(bodies)
+        self._count += stop - start
+        self.looked += stop - start
+        self._last = block.first_seq + stop - 1
+        return True
 
-    def _look(self, block: Block, live: int) -> int | None:
-        """The last seq looked at when the reply is full; None: it is not."""
-        first_seq, count, content = block.first_seq, block.count, self._log.content(block)
-        if live == (1 << count) - 1 and not self._nodes and self._fits(count, block.live_bytes):
-            self._take_all(first_seq, content, block.live_bytes)
-            return None
-        bodies, starts, stamps = content.bodies, content.starts, content.stamps
-        records, nodes, limit, max_bytes = self.records, self._nodes, self._limit, self._max_bytes
-        size, looked = self._size, self.looked
-        run, ts, run_end = -1, 0, -1
-        whole = live == (1 << count) - 1
-        seq = first_seq - 1
+    def _span(self, block: Block, content: Content, start: int, stop: int) -> Span:
+        return Span(self._log.topic.number, block.first_seq, content, start, stop, block.full)
+
+    def _pick(self, block: Block, content: Content, among: Iterable[int]) -> bool:
+        """Looks at them one by one. Returns as `_look` does."""
+        bodies, nodes, max_bytes = content.bodies, self._nodes, self._max_bytes
+        start = stop = -1
         full = False
-        for offset in range(count) if whole else offsets(live):
-            if len(records) >= limit or looked >= limits.READ_LOOK_MAX:
+        for offset in among:
+            if self._count >= self._limit or self.looked >= limits.READ_LOOK_MAX:
                 full = True
                 break
             body = bodies[offset]
-            if not nodes or body.node not in nodes or not body.node:
-                size += len(body.data) + len(body.meta)
-                if size > max_bytes and records:
+            if not nodes or not body.node or body.node not in nodes:
+                size = self._size + len(body.data) + len(body.meta)
+                if size > max_bytes and self._count:
                     full = True
                     break
-                while offset >= run_end:
-                    run += 1
-                    ts = stamps[run]
-                    run_end = starts[run + 1] if run + 1 < len(starts) else count
-                records.append(Record(first_seq + offset, ts, body.data, body.node, body.tag, body.meta))
-            looked += 1
-            seq = first_seq + offset
-        self._size, self.looked = size, looked
-        return seq if full else None
+                if offset != stop:
+                    if stop > start:
+                        self.spans.append(self._span(block, content, start, stop))
+                    start = offset
+                stop = offset + 1
+                self._size = size
+                self._count += 1
+            self.looked += 1
+            self._last = block.first_seq + offset
+        if stop > start:
+            self.spans.append(self._span(block, content, start, stop))
+        return full
+
+
+def records_in(spans: Iterable[Span]) -> list[Record]:
+    records: list[Record] = []
+    for span in spans:
+        bodies = span.content.bodies
+        for ts, start, stop in span.moments():
+            records += [
+                Record(seq, ts, body.data, body.node, body.tag, body.meta)
+                for seq, body in enumerate(bodies[start:stop], span.first_seq + start)
+            ]
+    return records

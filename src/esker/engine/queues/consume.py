@@ -69,8 +69,10 @@ def deliver_next(machine: Machine, topic: Topic, claim: commands.Lease, now: int
         partition, job = found
         if job.expires_ms and job.expires_ms <= now:
             clockwork.expire_one(machine, partition, job, now)
-        elif not deadletters.is_due(topic, job) or not deadletters.bury(machine, partition, job, now):
-            return _deliver(machine, partition, job, claim, now)
+        else:
+            due = deadletters.is_due(topic, job)
+            if not due or not deadletters.bury(machine, partition, job, now):
+                return _deliver(machine, partition, job, claim, now, due)
     return None
 
 
@@ -85,7 +87,9 @@ def _next_job(topic: Topic) -> tuple[QueuePartition, Job] | None:
     return None if best is None else (best_partition, best_partition.jobs[best & SEQ_MAX])
 
 
-def _deliver(machine: Machine, partition: QueuePartition, job: Job, command: commands.Lease, now: int) -> Delivery:
+def _deliver(
+    machine: Machine, partition: QueuePartition, job: Job, command: commands.Lease, now: int, excused: bool
+) -> Delivery:
     topic = partition.topic
     config = topic.config
     at_most_once = job.retry_ms == 0
@@ -96,7 +100,9 @@ def _deliver(machine: Machine, partition: QueuePartition, job: Job, command: com
     payload = machine.payload(partition, job)
     machine.record(
         partition,
-        events.JobLeased(topic.number, partition.index, job.seq, now, token, deadline_ms, attempts, command.holder),
+        events.JobLeased(
+            topic.number, partition.index, job.seq, now, token, deadline_ms, attempts, command.holder, excused
+        ),
         # A lost lease heals itself (the job is delivered again), but at most once must hold across a crash.
         sync=at_most_once or config.leases_durable,
     )
@@ -122,7 +128,8 @@ def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
             continue
         partition, job = found
         topic = partition.topic
-        machine.record(partition, events.JobAcked(topic.number, partition.index, job.seq, now))
+        token = 0 if tokens is None else job.token
+        machine.record(partition, events.JobAcked(topic.number, partition.index, job.seq, now, token))
         if topic.config.max_in_flight:
             machine.woken.add(topic.name)  # there is room for another lease
         count += 1

@@ -42,7 +42,7 @@ def queue_partition(machine: Machine, name: bytes) -> QueuePartition | Refusal:
 def ack(machine: Machine, command: commands.AckHeld, now: int) -> Reply:
     def settle(partition: QueuePartition, job: Job) -> None:
         topic = partition.topic
-        machine.record(partition, events.JobAcked(topic.number, partition.index, job.seq, now))
+        machine.record(partition, events.JobAcked(topic.number, partition.index, job.seq, now, job.token))
         if topic.config.max_in_flight:
             machine.woken.add(topic.name)  # there is room for another lease
 

@@ -32,6 +32,7 @@ from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.ready import SIGN, ReadyHeap, ready_key
 
 if TYPE_CHECKING:
+    from esker.engine.queues.snapshot import PartitionView
     from esker.engine.topic import Topic
 
 _READY, _DELAYED, _LEASED, _WITHDRAWN, _SPENT = (int(state) for state in JobState)
@@ -65,8 +66,8 @@ class QueuePartition:
     __slots__ = (
         "active_ms", "bytes", "cap_floor", "ceiling", "counters", "counts", "dedup", "dirty", "expiry", "first",
         "head_seq", "held", "holders", "hot_bytes", "index", "jobs", "late", "next_seq", "purged_below", "ready",
-        "restored", "sign", "spent", "stored_below", "tags", "timers", "topic", "totals", "ttl_floor", "wake_ms",
-        "wakes",
+        "restored", "sign", "spent", "stored_below", "tags", "timers", "topic", "totals", "ttl_floor", "views",
+        "wake_ms", "wakes",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, totals: Totals, wakes: list[tuple[int, int, int]]) -> None:
@@ -89,6 +90,7 @@ class QueuePartition:
         self.stored_below = 1  # jobs from here on were never written to the store
         self.restored: set[int] = set()  # jobs that came back under an old seq since the last checkpoint
         self.purged_below = 0  # a range to remove from the store at the next checkpoint
+        self.views: tuple[PartitionView, ...] = ()  # who must see a job before it changes (snapshot.py)
         self._clear()
 
     def _clear(self) -> None:
@@ -257,6 +259,8 @@ class QueuePartition:
 
     def replayed(self, event: events.JobReplayed) -> None:
         self._remove(event.seq)  # folded onto a checkpoint that knows it already: it starts anew, the rest will follow
+        for view in self.views:
+            view.pass_over(event.seq)
         if event.seq < self.next_seq:
             self._come_late(event.seq)
         self._insert(Job(
@@ -270,6 +274,8 @@ class QueuePartition:
         job = self.jobs.get(event.seq)
         if job is None:
             return
+        if self.views:
+            self._keep(job)
         if job.state == _READY:
             self.ready.drop(ready_key(self.sign, job.priority, job.seq), self.counts[_READY] - 1)
         job.token = event.token
@@ -294,6 +300,8 @@ class QueuePartition:
         job = self.jobs.get(event.seq)
         if job is None:
             return
+        if self.views:
+            self._keep(job)
         job.nacks = event.nacks
         job.requeues = event.requeues
         job.token = 0
@@ -306,11 +314,15 @@ class QueuePartition:
     def extended(self, event: events.LeaseExtended) -> None:
         job = self.jobs.get(event.seq)
         if job is not None:
+            if self.views:
+                self._keep(job)
             self._move(job, _LEASED, event.deadline_ms)
 
     def withdrawn(self, event: events.JobWithdrawn) -> None:
         job = self.jobs.get(event.seq)
         if job is not None:
+            if self.views:
+                self._keep(job)
             job.token = 0
             if job.state == _READY:
                 self.ready.drop(ready_key(self.sign, job.priority, job.seq), self.counts[_READY] - 1)
@@ -319,6 +331,8 @@ class QueuePartition:
     def reprioritised(self, event: events.JobReprioritised) -> None:
         job = self.jobs.get(event.seq)
         if job is not None and job.priority != event.priority:
+            if self.views:
+                self._keep(job)
             job.priority = event.priority
             self._soil(job.seq)
             if job.state == _READY:
@@ -332,8 +346,9 @@ class QueuePartition:
                 self.counters.dead_lettered += 1
 
     def purged(self, event: events.Purged) -> dict[int, Job]:
-        """Returns what was here, so that the caller can let go of it in small steps."""
+        """Returns what was here and nobody looks at, so that the caller can let go of it in small steps."""
         gone, holders = self.jobs, self.holders
+        looked_at = self.let_go_of_views(event.below)
         self.forget_totals()
         self._clear()
         self.dirty = set()
@@ -343,7 +358,7 @@ class QueuePartition:
                 self._hold(seq, holders[seq])
         self.purged_below = max(self.purged_below, event.below)
         self.active_ms = event.ts
-        return gone
+        return {} if looked_at else gone
 
     def reserved(self, event: events.SeqReserved) -> None:
         self.ceiling = max(self.ceiling, event.ceiling)
@@ -362,6 +377,8 @@ class QueuePartition:
 
     def promote(self, job: Job) -> None:
         """A delay is over. Being due is a fact of time, not an event, so nothing becomes dirty."""
+        if self.views:
+            self._keep(job)
         self._move(job, _READY, 0, save=False)
 
     def set_mode(self) -> None:
@@ -444,6 +461,8 @@ class QueuePartition:
         job = self.jobs.pop(seq, None)
         if job is None:
             return False
+        if self.views:
+            self._keep(job)
         self.counts[job.state] -= 1
         if job.state == _READY:
             self.ready.drop(ready_key(self.sign, job.priority, seq), self.counts[_READY])
@@ -468,6 +487,20 @@ class QueuePartition:
         if job.details is not None and job.details.tag:
             self.tags.let_go(1)
         return True
+
+    def _keep(self, job: Job) -> None:
+        for view in self.views:
+            view.keep(job)
+
+    def let_go_of_views(self, below: int) -> bool:
+        """The jobs below a seq are about to be given away. Returns whether someone still looks at them."""
+        if self.views and below < self.next_seq:
+            for job in [job for seq, job in self.jobs.items() if seq >= below]:
+                self._keep(job)
+        views, self.views = set(self.views), ()
+        for view in views:
+            view.let_go(self.holders, views)
+        return len(views) > 0
 
     def _move(self, job: Job, state: int, due_ms: int, *, save: bool = True) -> None:
         old, old_due, seq = job.state, job.due_ms, job.seq

@@ -129,6 +129,12 @@ class RecordsDeletedAnswer(Struct):
     bytes: int
 
 
+class ReplayedAnswer(Struct):
+    topic: str
+    replayed: int
+    missed: list[str]
+
+
 class RouterAnswer(Struct, kw_only=True):
     router: str
     created: bool | UnsetType = UNSET

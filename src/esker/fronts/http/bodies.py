@@ -84,6 +84,11 @@ class RouterBody(msgspec.Struct, kw_only=True):
     guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
 
 
+class ReplayBody(msgspec.Struct, kw_only=True):
+    ids: list[str] | None = None
+    count: Unsigned | None = None
+
+
 class ClaimBody(msgspec.Struct, kw_only=True):
     node: str
     max: Unsigned = 1

@@ -30,6 +30,7 @@ from esker.fronts.http.census import Census
 from esker.fronts.http.consumers import Consumers
 from esker.fronts.http.departures import Departures, passed
 from esker.fronts.http.errors import HttpError, internal, throttled
+from esker.fronts.http.fragments import Fragments
 from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.resource import Resource, unknown_path
 from esker.fronts.http.routes import Route
@@ -51,6 +52,7 @@ class Front:
         self.departures = Departures(broker)
         self.census = Census(broker)
         self.consumers = Consumers(broker)
+        self.fragments = Fragments()
         self.stopping = asyncio.Event()  # set when the node stops: streams say good-bye and end
         self.streams_open: Counter[Key] = Counter()  # SSE and WebSocket connections
         self.watch_sessions = 0

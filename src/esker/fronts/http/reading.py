@@ -1,16 +1,11 @@
-"""From what the engine reads to what a client gets: records with their sigils, tombstones, node filters."""
+"""From what the engine reads to what a client gets: tombstones, node filters, the frame around records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from msgspec import UNSET, Raw
-
 from esker.engine import limits
-from esker.engine.replies import Record, Records, Tombstone
-from esker.fronts.http.answers import DiffAnswer, RecordAnswer, TombstoneAnswer
+from esker.engine.replies import Records, Tombstone
+from esker.fronts.http.answers import TombstoneAnswer, encode
 from esker.fronts.http.bodies import Nodes
-from esker.fronts.http.payloads import of_job, text
 from esker.fronts.http.selectors import encoded
 
 NODES_MAX = 1000
@@ -34,35 +29,6 @@ def record_limit(asked: int) -> int:
     return min(asked or 256, limits.READ_RECORDS_MAX)
 
 
-def shown_records(records: Sequence[Record], *, tags: bool, meta: bool, jobs: bool = False) -> list[RecordAnswer]:
-    """`jobs`: they come from a queue, where payloads may be anything."""
-    if jobs:
-        return [
-            RecordAnswer(
-                record.seq,
-                record.ts,
-                of_job(record.data),
-                text(record.node) if record.node else UNSET,
-                text(record.tag) if tags and record.tag else UNSET,
-                Raw(record.meta) if meta and record.meta else UNSET,
-            )
-            for record in records
-        ]
-    return [
-        RecordAnswer(
-            record.seq,
-            record.ts,
-            Raw(record.data),
-            text(record.node) if record.node else UNSET,
-            text(record.tag) if tags and record.tag else UNSET,
-            Raw(record.meta) if meta and record.meta else UNSET,
-        )
-        if record.node or record.tag or record.meta
-        else RecordAnswer(record.seq, record.ts, Raw(record.data))
-        for record in records
-    ]
-
-
 def wire_reason(tombstone: Tombstone) -> str:
     """The wire has no word of its own for seqs that a crash took: they look like evicted ones."""
     return "cap" if tombstone.reason == "lost" else tombstone.reason
@@ -81,14 +47,16 @@ def shown_tombstone(tombstone: Tombstone | None) -> TombstoneAnswer | None:
     )
 
 
-def diff_answer(topic: str, read: Records, shown: list[RecordAnswer]) -> DiffAnswer:
-    return DiffAnswer(
-        topic=topic,
-        records=shown,
-        next_from_seq=read.next_from_seq,
-        head_seq=read.head_seq,
-        earliest_seq=read.earliest_seq,
-        caught_up=read.next_from_seq == read.head_seq,
-        tombstone=shown_tombstone(read.tombstone),
-        lag=max(0, read.head_seq - read.next_from_seq),
+def diff_body(topic: str, read: Records, records: bytes) -> bytes:
+    """A `DiffAnswer` around the texts of its records, which are not looked at again."""
+    return b"""{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,\
+"tombstone":%b,"lag":%d}""" % (
+        encode(topic),
+        records,
+        read.next_from_seq,
+        read.head_seq,
+        read.earliest_seq,
+        b"true" if read.next_from_seq == read.head_seq else b"false",
+        encode(shown_tombstone(read.tombstone)),
+        max(0, read.head_seq - read.next_from_seq),
     )

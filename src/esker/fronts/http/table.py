@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
+from esker.columns.eventwish import COLUMNS
 from esker.fronts.access import Scope
 from esker.fronts.http import answers, bodies
-from esker.fronts.http.endpoints import consumers, documents, probes, queues, records, routers, topics
+from esker.fronts.http.endpoints import (
+    bulk,
+    consumers,
+    deadletters,
+    documents,
+    loads,
+    probes,
+    queues,
+    records,
+    routers,
+    snapshots,
+    topics,
+)
 from esker.fronts.http.routes import Parameter, Route
-from esker.fronts.http.streams import socket, watch, work
+from esker.fronts.http.streams import events, socket, watch, work
+from esker.fronts.http.streams.columns import ARROW_MEDIA
+from esker.node.planning import Plan
 
 _TOUCH = Parameter("touch", "boolean", "count this as a consumption, which raises the topic's priority")
 _TOKEN = Parameter("token", "string", "the key, for clients that cannot set a header")
@@ -19,6 +34,7 @@ _PAGE: Final = (
 )
 _TOPIC: Final = "/v0/topics/{topic}"
 _BOTH: Final = Scope.READ | Scope.WRITE
+ARROW: Final = ARROW_MEDIA.decode()
 
 
 def _of_topic(verb: str) -> str:
@@ -61,6 +77,50 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=records.delete_records, body=bodies.DeleteBody, answer=answers.RecordsDeletedAnswer,
         errors=(400, 404),
     ),
+    # -- bulk
+    Route(
+        method="POST", path="/v0/bulk/plan", says="Where the records of topics are, and how far each reaches.",
+        needs=Scope.READ, endpoint=bulk.make_plan, body=bulk.PlanBody, body_optional=True, answer=Plan,
+        errors=(400, 501),
+    ),
+    Route(
+        method="GET", path=_of_topic("records"), says="A range of a log, as an Arrow stream.", needs=Scope.READ,
+        stream=bulk.read_records, media=ARROW, errors=(400, 404, 406, 409, 410, 501),
+        query=(
+            Parameter("from", "integer", "the first offset", 1),
+            Parameter("to", "integer", "the offset behind the last; else all there are"),
+            Parameter("epoch", "integer", "refuse when the topic was made again since"),
+            Parameter("columns", "string", "which, in this order, with commas", ",".join(bulk.COLUMNS)),
+            Parameter("tag_prefix", "string", "only records whose tag begins so"),
+            Parameter("since_ms", "integer", "only records that came then or later"),
+            Parameter("until_ms", "integer", "only records that came before"),
+            Parameter("on_gap", "string", "fail or skip where records of the range are lost", "fail"),
+        ),
+    ),
+    Route(
+        method="POST", path=_of_topic("snapshots"), says="Take a snapshot of the jobs of a queue.", needs=Scope.READ,
+        endpoint=snapshots.take_snapshot, body=snapshots.SnapshotBody, body_optional=True,
+        answer=snapshots.SnapshotAnswer, statuses=(201,), errors=(400, 404, 409, 501, 507),
+    ),
+    Route(
+        method="GET", path="/v0/snapshots/{snapshot}/{chunk}", says="A chunk of a snapshot, as an Arrow stream.",
+        needs=Scope.READ, stream=snapshots.read_chunk, media=ARROW, errors=(400, 404, 406, 501, 507),
+    ),
+    Route(
+        method="DELETE", path="/v0/snapshots/{snapshot}", says="Forget a snapshot: its files go.", needs=Scope.READ,
+        endpoint=snapshots.delete_snapshot, answer=snapshots.SnapshotDeletedAnswer, errors=(404,),
+    ),
+    Route(
+        method="GET", path="/v0/events", says="The history of events, as an Arrow stream.", needs=Scope.READ,
+        stream=events.read_events, media=ARROW, errors=(400, 406, 410, 501),
+        query=(
+            Parameter("from", "integer", "the first journal position; else the oldest there is"),
+            Parameter("to", "integer", "the position behind the last; else all that is on disk"),
+            Parameter("columns", "string", "which, in this order, with commas", ",".join(COLUMNS)),
+            Parameter("topics", "string", "only events of these topics, with commas"),
+            Parameter("kinds", "string", "only events of these kinds, with commas"),
+        ),
+    ),
     # -- queues
     Route(
         method="POST", path=_of_topic("claim"), says="Lease jobs of a queue.", needs=_BOTH,
@@ -77,6 +137,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="POST", path=_of_topic("extend"), says="Hold jobs longer.", needs=Scope.WRITE,
         endpoint=queues.extend_leases, body=bodies.ExtendBody, answer=answers.ExtendedAnswer, errors=(400, 404, 409),
+    ),
+    Route(
+        method="POST", path=_of_topic("replay"), says="Send dead letters back where they came from.",
+        needs=Scope.ADMIN, endpoint=deadletters.replay_letters, body=bodies.ReplayBody, answer=answers.ReplayedAnswer,
+        errors=(400, 404),
     ),
     # -- routers
     Route(
@@ -133,6 +198,31 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="GET", path="/v0/consumers", says="Consumers that reported in the last hour, and their lag.",
         needs=Scope.READ, endpoint=consumers.list_consumers, answer=consumers.ConsumersAnswer, errors=(),
+    ),
+    # -- bulk loads
+    Route(
+        method="POST", path="/v0/loads/{load}/{batch}/commit", says="Publish the staged parts, each row exactly once.",
+        needs=Scope.WRITE, endpoint=loads.commit_batch, body=loads.CommitBody, answer=loads.LoadAnswer,
+        statuses=(202,), errors=(400, 404, 409, 501, 507),
+    ),
+    Route(
+        method="PUT", path="/v0/loads/{load}/{batch}/{part}", says="Stage a part of a load, as an Arrow stream.",
+        needs=Scope.WRITE, endpoint=loads.stage_part, answer=loads.StagedAnswer, statuses=(201,),
+        errors=(400, 413, 501, 507),
+        query=(
+            Parameter("attempt", "string", "who sends it: hexadecimal digits, new for each attempt", required=True),
+            Parameter("type", "string", "log or queue, if it is known: the rows are checked for it at once"),
+            Parameter("value_format", "string", "json or text, as in the commit, if it is known"),
+        ),
+    ),
+    Route(
+        method="GET", path="/v0/loads/{load}/{batch}", says="How far a batch of a load is.", needs=Scope.WRITE,
+        endpoint=loads.get_batch, answer=loads.LoadAnswer,
+        query=(Parameter("wait_ms", "integer", "wait so long for it to be done or to fail", 0),),
+    ),
+    Route(
+        method="DELETE", path="/v0/loads/{load}/{batch}", says="Drop the staged parts of a batch.", needs=Scope.WRITE,
+        endpoint=loads.abort_batch, answer=loads.AbortedAnswer, errors=(400, 409),
     ),
     # -- the node
     *(

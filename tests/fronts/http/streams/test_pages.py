@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from esker.engine.commands import Append, DeleteRecords, NewRecord
+from esker.fronts.http.fragments import Shape
 from esker.fronts.http.streams.followers import Batch, CaughtUp, Follower, Notice
 from esker.fronts.http.streams.pages import Pages, View
 from esker.node.runtime import Node
@@ -54,7 +55,7 @@ def test_a_thousand_readers_cost_one_read(tmp_path: Path) -> None:
 def test_readers_with_other_wishes_get_pages_of_their_own(tmp_path: Path) -> None:
     async def scene(node: Node, pages: Pages) -> None:
         write(node, b"1", b"2")
-        for view in (View(), View(limit=1), View(tags=True), View()):
+        for view in (View(), View(limit=1), View(shape=Shape(tags=True)), View()):
             pages.read("t", 0, view)
         assert pages.read_count == 3
         assert pages.read("t", 1, View()) is not pages.read("t", 0, View())

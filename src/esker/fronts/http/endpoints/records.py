@@ -13,10 +13,13 @@ from esker.engine.replies import Deleted, Records, Written
 from esker.fronts.http.answers import RecordsDeletedAnswer, encode
 from esker.fronts.http.bodies import DeleteBody, DiffBody, WriteBody
 from esker.fronts.http.calls import Answer, Call, ClientLeft
+from esker.fronts.http.endpoints.bulk import read_block
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import expect, invalid
-from esker.fronts.http.reading import batch_bytes, diff_answer, record_limit, shown_records, to_nodes
+from esker.fronts.http.fragments import Shape, record_text
+from esker.fronts.http.reading import batch_bytes, diff_body, record_limit, to_nodes
 from esker.fronts.http.selectors import to_tags
+from esker.fronts.http.streams.columns import accepts_arrow
 from esker.fronts.http.writing import to_append, written_answer
 
 WAIT_MS_MAX = 30_000
@@ -38,23 +41,33 @@ async def write_records(call: Call) -> Answer:
 async def read_diff(call: Call) -> Answer:
     name = named_topic(call)
     body = await call.json(_diff_decoder, empty=b"{}")
+    columns = accepts_arrow(call, asked=True)
+    if columns and not body.wait_ms:
+        return await read_block(call, name, body)
     command = Read(
-        name, body.from_seq, record_limit(body.limit), batch_bytes(body.max_batch_bytes), to_nodes(body.node)
+        name, body.from_seq, record_limit(body.limit), batch_bytes(body.max_batch_bytes), to_nodes(body.node), True
     )
     read = expect(Records, call.front.broker.handle(command), name)
     if read.archived is not None:
+        command = msgspec.structs.replace(command, spans=False)
         read = expect(Records, await call.front.broker.read(command), name)
     scanned = read.scanned
     if body.wait_ms and _nothing_new(read):
         read, scanned = await _wait(call, command, read, min(body.wait_ms, WAIT_MS_MAX))
-    config = call.front.broker.config_of(name)
-    jobs = config is not None and config.type == TopicType.QUEUE
-    shown = shown_records(read.records, tags=body.include_tags, meta=body.include_meta, jobs=jobs)
-    return Answer(encode(diff_answer(name.decode(), read, shown)), scanned=scanned, files_read=read.files_read)
+    if columns:
+        return await read_block(call, name, body)
+    shape = Shape(tags=body.include_tags, meta=body.include_meta)
+    if read.spans is not None:
+        texts = call.front.fragments.join(read.spans, shape)
+    else:
+        config = call.front.broker.config_of(name)
+        jobs = config is not None and config.type == TopicType.QUEUE
+        texts = b",".join([record_text(record, shape, jobs) for record in read.records])
+    return Answer(diff_body(name.decode(), read, texts), scanned=scanned, files_read=read.files_read)
 
 
 def _nothing_new(read: Records) -> bool:
-    return not read.records and read.tombstone is None and read.next_from_seq >= read.head_seq
+    return not read.records and not read.spans and read.tombstone is None and read.next_from_seq >= read.head_seq
 
 
 async def _wait(call: Call, command: Read, read: Records, wait_ms: int) -> tuple[Records, int]:
@@ -78,7 +91,7 @@ async def _wait(call: Call, command: Read, read: Records, wait_ms: int) -> tuple
                 raise ClientLeft("the client left while it waited for records")
             if changed.is_set():
                 changed.clear()
-                command = msgspec.structs.replace(command, after=read.next_from_seq)
+                command = msgspec.structs.replace(command, after=read.next_from_seq, spans=False)
                 read = expect(Records, await broker.read(command), command.topic)
                 scanned += read.scanned
     finally:

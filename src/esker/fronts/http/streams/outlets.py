@@ -170,6 +170,7 @@ class Streams:
         self.broker = front.broker
         self.pages = Pages(front.broker)
         self.sessions = Sessions(front)
+        self.columns_open = 0  # streams of columns (columns.py), which are larger than others
         self.stall_s = STALL_S
         self._loop = asyncio.get_running_loop()
         self._outlets: set[Outlet] = set()

@@ -15,9 +15,9 @@ import msgspec
 
 from esker.engine.commands import Read, TopicState
 from esker.engine.config import TopicType
-from esker.engine.replies import Record, Records, Reply, TopicStatus
+from esker.engine.replies import Records, Reply, TopicStatus
 from esker.fronts.http.bodies import Nodes
-from esker.fronts.http.payloads import of_job, text
+from esker.fronts.http.fragments import Shape, record_text
 from esker.fronts.http.reading import batch_bytes, record_limit, to_nodes
 from esker.node.interface import Broker
 
@@ -30,24 +30,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
     nodes: frozenset[bytes] = frozenset()  # whose records it leaves out
     limit: int = 256
     max_bytes: int = 262_144
-    data: bool = True
-    tags: bool = False
-    meta: bool = True
-
-
-def encode_record(record: Record, view: View, jobs: bool) -> bytes:
-    """Data and meta are JSON already and pass through as they were written; the payload of a job may be anything."""
-    parts = [b'{"$seq":%d,"$ts":%d' % (record.seq, record.ts)]
-    if record.node:
-        parts.append(b',"$node":' + _encode(text(record.node)))
-    if record.tag and view.tags:
-        parts.append(b',"$tag":' + _encode(text(record.tag)))
-    if record.meta and view.meta:
-        parts.append(b',"meta":' + record.meta)
-    if view.data:
-        parts.append(b',"data":' + (bytes(of_job(record.data)) if jobs else record.data))
-    parts.append(b"}")
-    return b"".join(parts)
+    shape: Shape = Shape()
 
 
 class Page:
@@ -81,7 +64,7 @@ class Page:
                 from_seq,
                 to_seq,
                 self.found.head_seq,
-                b",".join(encode_record(record, self.view, self.jobs) for record in self.found.records),
+                b",".join([record_text(record, self.view.shape, self.jobs) for record in self.found.records]),
             )
         return self._fields
 
@@ -132,4 +115,4 @@ class Pages:
 
 def view_of(node: Nodes | None, limit: int, max_batch_bytes: int, *, data: bool, tags: bool, meta: bool) -> View:
     """The view a request asks for, within the bounds that hold for all. Raises 400."""
-    return View(to_nodes(node), record_limit(limit), batch_bytes(max_batch_bytes), data, tags, meta)
+    return View(to_nodes(node), record_limit(limit), batch_bytes(max_batch_bytes), Shape(data, tags, meta))

@@ -1,0 +1,201 @@
+# mypy: disable-error-code="no-any-unimported"
+"""Records of a log as columns: offset, timestamp, value, tag, node, meta.
+
+`value` is the JSON text as it was written, an absent tag, node or meta is null. A column that is not asked for costs
+nothing, and one that no record fills next to nothing.
+
+Records come from two places: from memory or the store, as they are (`Part`), and from a file of the archive, which has
+columns already (`of_file`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from esker.columns import arrow
+from esker.engine.events import RecordBody
+from esker.engine.logs.block import offsets
+from esker.errors import ArchiveError
+
+FIELDS: Final = {
+    "offset": pa.field("offset", arrow.NUMBER, nullable=False),
+    "timestamp": pa.field("timestamp", arrow.TIME, nullable=False),
+    "value": pa.field("value", arrow.BYTES, nullable=False),
+    "tag": pa.field("tag", arrow.TEXT),
+    "node": pa.field("node", arrow.TEXT),
+    "meta": pa.field("meta", arrow.TEXT),
+}
+
+_OPTIONAL: Final[dict[str, Callable[[Sequence[RecordBody]], list[bytes]]]] = {  # twice as quick as one `attrgetter`
+    "tag": lambda bodies: [body.tag for body in bodies],
+    "node": lambda bodies: [body.node for body in bodies],
+    "meta": lambda bodies: [body.meta for body in bodies],
+}
+_IN_FILES: Final = {"offset": "seq", "timestamp": "ts", "value": "data", "tag": "tag", "node": "node", "meta": "meta"}
+
+
+class Part(NamedTuple):
+    """Some records of a block: its first seq, the mask of those that are wanted, and all of it (`block.Content`)."""
+
+    first_seq: int
+    live: int
+    starts: Sequence[int]
+    stamps: Sequence[int]
+    bodies: Sequence[RecordBody]
+
+
+class Pick(NamedTuple):
+    """Which of the records are wanted, by what they hold. Empty: all."""
+
+    tag_prefix: bytes = b""
+    without_nodes: frozenset[bytes] = frozenset()
+
+    @property
+    def columns(self) -> list[str]:
+        """What must be there to decide."""
+        return [name for name, wanted in (("tag", self.tag_prefix), ("node", self.without_nodes)) if wanted]
+
+
+EVERYTHING: Final = Pick()
+
+
+def schema_of(names: Sequence[str] | None) -> pa.Schema:
+    """Raises UnknownColumn."""
+    return arrow.chosen(FIELDS, names)
+
+
+def of_parts(schema: pa.Schema, parts: Iterable[Part], pick: Pick = EVERYTHING) -> pa.RecordBatch:
+    """One batch of all the records of `parts`, which are in order.
+
+    Each step is made into columns before the next is looked at: what was read from the store just now is still near.
+    """
+    steps: list[pa.RecordBatch] = []
+    waiting: list[Part] = []
+    rows = 0
+    for part in parts:
+        waiting.append(part)
+        rows += part.live.bit_count()
+        if rows >= arrow.STEP_ROWS:
+            steps.append(_step(schema, waiting, pick))
+            waiting, rows = [], 0
+    if waiting or not steps:
+        steps.append(_step(schema, waiting, pick))
+    return pa.concat_batches(steps)
+
+
+def _step(schema: pa.Schema, parts: Sequence[Part], pick: Pick) -> pa.RecordBatch:
+    bodies: list[RecordBody] = []
+    for part in parts:
+        bodies += part.bodies if _whole(part) else [part.bodies[offset] for offset in offsets(part.live)]
+
+    def column(name: str) -> pa.Array:
+        if name == "offset":
+            return _offsets(parts)
+        if name == "timestamp":
+            return _timestamps(parts)
+        return pa.array([body.data for body in bodies], arrow.BYTES) if name == "value" else _texts(bodies, name)
+
+    return _batch(schema, pick, column)
+
+
+def of_file(
+    schema: pa.Schema, where: str, table: pa.Table, masks: Sequence[tuple[int, int, int]], pick: Pick
+) -> pa.RecordBatch:
+    """One batch of the records of these masks (first seq, count, bits). Raises ArchiveError where one is not there."""
+    wanted = arrow.counted(masks)
+    seqs = table.column("seq")
+    start = _find(seqs, masks[0][0])
+    part = table.slice(start, _find(seqs, masks[-1][0] + masks[-1][1]) - start)
+    if len(part) != len(wanted):  # some are gone since it was written
+        part = part.filter(pc.is_in(part.column("seq"), value_set=wanted))
+    if not arrow.joined(part.column("seq").chunks, arrow.NUMBER).equals(wanted):
+        raise ArchiveError(f"{where} does not hold all records from {masks[0][0]} on that it should")
+
+    def column(name: str) -> pa.Array:
+        found = arrow.joined(part.column(_IN_FILES[name]).chunks, table.schema.field(_IN_FILES[name]).type)
+        if name == "timestamp":
+            return found.cast(arrow.TIME)
+        if name == "value":
+            return found.cast(arrow.BYTES)
+        return arrow.texts(found.to_pylist()) if name != "offset" and pa.types.is_binary(found.type) else found
+
+    return _batch(schema, pick, column)
+
+
+def _batch(schema: pa.Schema, pick: Pick, column: Callable[[str], pa.Array]) -> pa.RecordBatch:
+    made = {name: column(name) for name in dict.fromkeys((*schema.names, *pick.columns))}
+    batch = pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+    if pick.tag_prefix:
+        prefix = pick.tag_prefix.decode("utf-8", "backslashreplace")
+        batch, made = _filtered(batch, made, pc.fill_null(pc.starts_with(made["tag"], prefix), False))
+    if pick.without_nodes:
+        unwanted = arrow.texts(sorted(pick.without_nodes))
+        batch, made = _filtered(batch, made, pc.invert(pc.is_in(made["node"], value_set=unwanted)))
+    return batch
+
+
+def _filtered(
+    batch: pa.RecordBatch, made: dict[str, pa.Array], mask: pa.Array
+) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
+    return batch.filter(mask), {name: values.filter(mask) for name, values in made.items()}
+
+
+def _find(seqs: pa.ChunkedArray, seq: int) -> int:
+    """The first row that is not below `seq`."""
+    low, high = 0, len(seqs)
+    while low < high:
+        middle = (low + high) // 2
+        if seqs[middle].as_py() < seq:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+# -- columns of parts
+
+
+def _whole(part: Part) -> bool:
+    return part.live == (1 << len(part.bodies)) - 1
+
+
+def _offsets(parts: Iterable[Part]) -> pa.Array:
+    return arrow.counted((part.first_seq, len(part.bodies), part.live) for part in parts)
+
+
+def _timestamps(parts: Iterable[Part]) -> pa.Array:
+    values: list[int] = []
+    ends: list[int] = []
+    rows = 0
+    for stamp, count in _stamped(parts):
+        rows += count
+        if values and values[-1] == stamp:
+            ends[-1] = rows
+        else:
+            values.append(stamp)
+            ends.append(rows)
+    return arrow.to_times(arrow.repeated(values, ends))
+
+
+def _stamped(parts: Iterable[Part]) -> Iterator[tuple[int, int]]:
+    """Times, and how many of the wanted records have them."""
+    for part in parts:
+        starts = part.starts
+        if _whole(part) and len(starts) == 1:
+            yield part.stamps[0], len(part.bodies)
+            continue
+        for stamp, start, end in zip(part.stamps, starts, [*starts[1:], len(part.bodies)], strict=True):
+            count = (part.live >> start & ((1 << (end - start)) - 1)).bit_count()
+            if count:
+                yield stamp, count
+
+
+def _texts(bodies: Sequence[RecordBody], name: str) -> pa.Array:
+    values = _OPTIONAL[name](bodies)
+    if values.count(b"") == len(values):
+        return pa.nulls(len(values), arrow.TEXT)
+    return arrow.texts([value or None for value in values])

@@ -1,0 +1,143 @@
+"""For readers that want much of it: what there is, and ranges of logs as columns."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from esker.engine import limits
+from esker.engine.logs.gaps import Gap
+from esker.fronts.http.answers import encode
+from esker.fronts.http.bodies import DiffBody, Unsigned
+from esker.fronts.http.calls import Answer, Call
+from esker.fronts.http.endpoints.topics import named_topic
+from esker.fronts.http.errors import Header, HttpError, invalid
+from esker.fronts.http.names import fits, topic_name
+from esker.fronts.http.reading import to_nodes
+from esker.fronts.http.streams.columns import ARROW_MEDIA, need_arrow, need_columns, stream_arrow
+from esker.node.planning import PATTERN_CHARS_MAX, TIMES_MAX, TOPICS_MAX, PlanRefused, PlanWish
+from esker.node.ranges import CHUNK_BYTES, CHUNK_ROWS, Range, RangeRefused, RangeWish, Room
+
+COLUMNS: Final = ("offset", "timestamp", "value", "tag", "node", "meta")
+_BLOCK_ROWS: Final = 256  # of a diff that does not say how many
+_COLUMNS_CHARS_MAX: Final = 1000
+_MS_MAX: Final = 1 << 53
+_STATUSES: Final = {
+    "invalid_request": 400,
+    "topic_not_found": 404,
+    "stale_epoch": 409,
+    "wrong_type": 409,
+    "data_loss": 410,
+}
+
+
+class PlanBody(msgspec.Struct, kw_only=True):
+    """Topics by name, or by a regular expression (RE2) that their whole names match; else all."""
+
+    topics: Annotated[list[str], Meta(max_length=TOPICS_MAX)] | None = None
+    pattern: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX)] | None = None
+    at_ms: Annotated[list[Unsigned], Meta(max_length=TIMES_MAX)] = []
+    events: bool = False
+
+
+_plan_decoder = msgspec.json.Decoder(PlanBody)
+
+
+async def make_plan(call: Call) -> Answer:
+    body = await call.json(_plan_decoder, empty=b"{}")
+    names: list[bytes] | None = None
+    if body.topics is not None:
+        if body.pattern is not None:
+            raise invalid("topics and pattern are both given; give one of them")
+        names = [topic_name(name) for name in body.topics]
+        for name in names:
+            call.reach(name, in_body=True)
+    elif body.pattern is not None:
+        await need_columns()
+    wish = PlanWish(lambda name: fits(name) and call.key.reaches(name), names, body.pattern, body.at_ms, body.events)
+    try:
+        plan = await call.front.broker.plan(wish)
+    except PlanRefused as error:
+        raise invalid(str(error)) from error
+    return Answer(encode(plan))
+
+
+async def read_records(call: Call) -> None:
+    """Streams a range of a log."""
+    name = named_topic(call)
+    await need_arrow(call)
+    found = open_range(call, _wish(call, name))
+    await stream_arrow(call, _headers(found.number, found.gaps, to=found.end), found.pieces())
+
+
+async def read_block(call: Call, name: bytes, body: DiffBody) -> Answer:
+    """A diff as one block of columns. What is lost is passed over, and told in the head."""
+    await need_columns()
+    wish = RangeWish(name, first=body.from_seq + 1, without_nodes=to_nodes(body.node), skip_gaps=True)
+    found = open_range(call, wish)
+    rows = min(body.limit or _BLOCK_ROWS, CHUNK_ROWS)
+    data, last = await found.block(Room(rows, min(body.max_batch_bytes or CHUNK_BYTES, CHUNK_BYTES)))
+    headers = _headers(found.number, found.gaps, next=last + 1, head=found.end - 1)
+    return Answer(data, media=ARROW_MEDIA, headers=tuple(headers))
+
+
+def _headers(number: int, gaps: list[Gap], **numbers: int) -> list[Header]:
+    told = [(b"esker-epoch", b"%d" % number), *((f"esker-{name}".encode(), b"%d" % at) for name, at in numbers.items())]
+    if gaps:
+        told.append((b"esker-gaps", _shown_gaps(gaps)))
+    return told
+
+
+def open_range(call: Call, wish: RangeWish) -> Range:
+    """Raises HttpError."""
+    from esker.columns.arrow import UnknownColumn
+
+    try:
+        return call.front.broker.read_range(wish)
+    except RangeRefused as error:
+        raise HttpError(_STATUSES[error.code], error.code, str(error), error.detail) from error
+    except UnknownColumn as error:
+        raise invalid(f"columns: {error}") from error
+
+
+def _shown_gaps(gaps: list[Gap]) -> bytes:
+    return encode([{"first": gap.first, "last": gap.last, "reason": gap.reason} for gap in gaps])
+
+
+def _wish(call: Call, name: bytes) -> RangeWish:
+    query = call.query
+    columns = query.get("columns")
+    if columns is not None and len(columns) > _COLUMNS_CHARS_MAX:
+        raise invalid(f"columns has {len(columns)} characters; at most {_COLUMNS_CHARS_MAX}")
+    on_gap = query.get("on_gap") or "fail"
+    if on_gap not in ("fail", "skip"):
+        raise invalid(f"on_gap is {on_gap[:40]!r}; expected fail or skip")
+    prefix = query.get("tag_prefix", "").encode("utf-8", "surrogateescape")
+    if len(prefix) > limits.TAG_BYTES_MAX:
+        raise invalid(f"tag_prefix has {len(prefix)} bytes; at most {limits.TAG_BYTES_MAX}")
+    first = _number(call, "from", limits.SEQ_MAX + 1)
+    if first == 0:
+        raise invalid("from is 0; the first offset is 1")
+    return RangeWish(
+        topic=name,
+        first=1 if first is None else first,
+        end=_number(call, "to", limits.SEQ_MAX + 1),
+        epoch=_number(call, "epoch", limits.TOPIC_NUMBERS_MAX),
+        columns=None if not columns else columns.split(","),
+        tag_prefix=prefix,
+        since_ms=_number(call, "since_ms", _MS_MAX),
+        until_ms=_number(call, "until_ms", _MS_MAX),
+        skip_gaps=on_gap == "skip",
+    )
+
+
+def _number(call: Call, name: str, most: int) -> int | None:
+    """A number of the query; None: it is not there. Unlike `Call.number`, one out of bounds is refused."""
+    text = call.query.get(name)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
+        raise invalid(f"{name} is {text[:40]!r}; expected a number from 0 to {most}")
+    return int(text)

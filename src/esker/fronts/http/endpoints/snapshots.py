@@ -1,0 +1,158 @@
+"""Snapshots of queues: take one, fetch it in chunks as columns, delete it. They need the key's reach of the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, BinaryIO, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from esker.engine import limits
+from esker.engine.config import TopicType
+from esker.engine.queues.snapshot import LIVING, STATES, Selection
+from esker.engine.topics import not_found
+from esker.errors import SnapshotProblem, SnapshotRefused
+from esker.fronts.http.answers import encode
+from esker.fronts.http.bodies import Unsigned
+from esker.fronts.http.calls import Answer, Call
+from esker.fronts.http.endpoints.topics import named_topic
+from esker.fronts.http.errors import HttpError, invalid, refused
+from esker.fronts.http.selectors import encoded
+from esker.fronts.http.streams.columns import need_arrow, need_columns, stream_arrow
+
+_PIECE_BYTES: Final = 1 << 20
+_COLUMNS_MAX: Final = 64
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_STATUSES: Final[dict[SnapshotProblem, tuple[int, str]]] = {
+    SnapshotProblem.GONE: (404, "snapshot_gone"),
+    SnapshotProblem.FAILED: (500, "snapshot_failed"),
+    SnapshotProblem.TOO_MANY: (429, "throttled"),
+    SnapshotProblem.NO_ROOM: (507, "no_room"),
+}
+
+Priority = Annotated[int, Meta(ge=limits.PRIORITY_MIN, le=limits.PRIORITY_MAX)]
+
+
+class SnapshotBody(msgspec.Struct, kw_only=True):
+    """What is wanted of which jobs; what is left out narrows nothing. `until_ms` is the first not wanted."""
+
+    columns: Annotated[list[str], Meta(max_length=_COLUMNS_MAX)] | None = None
+    priority_min: Priority | None = None
+    priority_max: Priority | None = None
+    states: list[Literal["ready", "delayed", "leased", "withdrawn", "spent"]] | None = None
+    tag_prefix: str | None = None
+    since_ms: Unsigned | None = None
+    until_ms: Unsigned | None = None
+
+
+class SnapshotAnswer(msgspec.Struct):
+    snapshot: str
+    position: int
+    epoch: int
+    jobs: int
+    chunks: int
+    expires_ms: int
+
+
+class SnapshotDeletedAnswer(msgspec.Struct):
+    snapshot: str
+    deleted: bool
+
+
+_decoder = msgspec.json.Decoder(SnapshotBody)
+
+
+async def take_snapshot(call: Call) -> Answer:
+    name = named_topic(call)
+    body = await call.json(_decoder, empty=b"{}")
+    wanted = _selection(body)
+    broker = call.front.broker
+    _need_queue(call, name)
+    await _check_columns(call, body.columns)
+    _need_queue(call, name)  # it may have gone meanwhile
+    try:
+        taken = broker.snapshots.take(name, wanted, body.columns)
+    except SnapshotRefused as error:
+        raise _refused(error) from error
+    return Answer(encode(SnapshotAnswer(*taken)), status=201, topic=name)
+
+
+async def read_chunk(call: Call) -> None:
+    """Streams a chunk, as soon as it is there."""
+    name = _named(call)
+    text = call.params["chunk"]
+    if _NUMBER.fullmatch(text) is None:
+        raise invalid(f"chunk is {text[:40]!r}; expected a number")
+    await need_arrow(call)
+    try:
+        async with call.front.broker.snapshots.chunk(name, int(text)) as file:
+            if file is None:
+                raise HttpError(404, "not_found", f"the snapshot has no chunk {text}")
+            await stream_arrow(call, (), _pieces(file))
+    except SnapshotRefused as error:
+        raise _refused(error) from error
+
+
+async def delete_snapshot(call: Call) -> Answer:
+    name = _named(call)
+    try:
+        await call.front.broker.snapshots.delete(name)
+    except SnapshotRefused as error:
+        raise _refused(error) from error
+    return Answer(encode(SnapshotDeletedAnswer(name, True)))
+
+
+def _named(call: Call) -> str:
+    """The snapshot of the path, whose queue this key reaches."""
+    name = call.params["snapshot"]
+    try:
+        call.reach(call.front.broker.snapshots.topic_of(name))
+    except SnapshotRefused as error:
+        raise _refused(error) from error
+    return name
+
+
+def _need_queue(call: Call, name: bytes) -> None:
+    config = call.front.broker.config_of(name)
+    if config is None:
+        raise refused(not_found(name), name)
+    if config.type != TopicType.QUEUE:
+        raise HttpError(
+            409, "wrong_type", f"topic {name.decode()!r} is a {config.type.value}: only queues have snapshots",
+            {"topic": name},
+        )  # fmt: skip
+
+
+async def _check_columns(call: Call, columns: list[str] | None) -> None:
+    await need_columns()
+    from esker.columns.arrow import UnknownColumn
+
+    try:
+        await call.front.broker.snapshots.prepare(columns)
+    except UnknownColumn as error:
+        raise invalid(f"columns: {error}") from error
+
+
+def _selection(body: SnapshotBody) -> Selection:
+    return Selection(
+        states=LIVING if body.states is None else frozenset(STATES[state] for state in body.states),
+        priority_min=body.priority_min,
+        priority_max=body.priority_max,
+        tag_prefix=b"" if body.tag_prefix is None else encoded(body.tag_prefix, "tag_prefix", limits.TAG_BYTES_MAX),
+        since_ms=body.since_ms,
+        until_ms=body.until_ms,
+    )
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    while piece := await loop.run_in_executor(None, file.read, _PIECE_BYTES):
+        yield piece
+
+
+def _refused(error: SnapshotRefused) -> HttpError:
+    status, code = _STATUSES[error.problem]
+    return HttpError(status, code, str(error))

@@ -1,0 +1,283 @@
+"""The files of bulk loads: what was staged, and what was committed.
+
+    loads/load=<name>/batch=<number>/
+        <part>-<attempt>.arrow        a part, whole and on disk
+        <part>-<attempt>.<n>.upload   one that is being received
+        commit.json                   the manifest: from its rename on, the batch will be published
+
+Names that come from clients are checked before they get here, and each has a prefix or suffix of its own, so none of
+them can leave the directory. Everything here may wait for the disk and is called in threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from esker.columns.parts import Facts
+from esker.engine import limits
+from esker.engine.config import TopicConfig, TopicType
+from esker.errors import LoadProblem, LoadRefused
+from esker.journal.disk import Disk, write_all
+
+PART_BYTES_MAX: Final = 1 << 30
+FREE_BYTES_MIN: Final = 1 << 30  # left on the disk for the journal and the store: no part is taken into it
+PARTS_MAX: Final = 10_000  # of one batch
+STAGED_S_MAX: Final = 24 * 3600  # what is not committed by then goes; so does what has failed
+CHUNK_ROWS: Final = 1000  # published in one step: about a millisecond of the loop
+CHUNK_ROWS_ALONE: Final = 2000  # of a load that may have the whole loop
+DEAR: Final = 4  # times that a row with any of these costs what others do
+DEAR_COLUMNS: Final = frozenset({"delay_ms", "max_deliveries", "tag", "node", "meta", "key"})
+CHUNK_BYTES: Final = 1 << 20
+
+_MANIFEST = "commit.json"
+_PART = ".arrow"
+_UPLOAD = ".upload"
+_LOAD_PATTERN = re.compile(rf"[A-Za-z0-9._\-]{{1,{limits.LOAD_NAME_BYTES_MAX}}}")
+_ATTEMPT_PATTERN = re.compile(r"[0-9a-f]{1,64}")
+_PART_PATTERN = re.compile(r"[0-9]{1,18}-[0-9a-f]{1,64}")
+NUMBER_MAX: Final = 10**18 - 1
+
+ValueFormat = Literal["json", "text"]
+
+
+class Place(NamedTuple):
+    """Of a batch."""
+
+    load: str
+    batch: int
+
+
+def load_problem(load: str) -> str | None:
+    if _LOAD_PATTERN.fullmatch(load) is None:
+        most = limits.LOAD_NAME_BYTES_MAX
+        return f"load {load[:64]!r} is no name of a load: 1 to {most} ASCII letters, digits or . _ -"
+    return None
+
+
+def attempt_problem(attempt: str) -> str | None:
+    if _ATTEMPT_PATTERN.fullmatch(attempt) is None:
+        return f"attempt is {attempt[:80]!r}; expected 1 to 64 hexadecimal digits"
+    return None
+
+
+def part_number(name: str) -> int | None:
+    """Of a part by its full name; None when it is no such name."""
+    return int(name.partition("-")[0]) if _PART_PATTERN.fullmatch(name) is not None else None
+
+
+def chunk_rows(share: float, columns: Set[str]) -> int:
+    """How many rows are published in one step."""
+    rows = CHUNK_ROWS_ALONE if share == 1 else CHUNK_ROWS
+    return rows // DEAR if columns & DEAR_COLUMNS else rows
+
+
+class CommittedPart(msgspec.Struct, frozen=True):
+    name: str
+    facts: Facts
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be published, and how. Its chunks are the same whenever it is read: their size stands here."""
+
+    load: str
+    batch: int
+    parts: list[CommittedPart]
+    topic: bytes | None  # None: the rows have a column
+    kind: TopicType | None  # None: as the topic is
+    create: bool
+    config: TopicConfig | None
+    value_format: ValueFormat | None
+    share: float
+    chunk_rows: int = CHUNK_ROWS
+    chunk_bytes: int = CHUNK_BYTES
+    failed: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(part.facts.rows for part in self.parts)
+
+
+_encode_manifest = msgspec.json.Encoder().encode
+_decode_manifest = msgspec.json.Decoder(Manifest).decode
+
+
+class Staging:
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._root = directory
+        self._disk = disk
+        self._uploads = 0
+
+    def folder(self, place: Place) -> Path:
+        return self._root / f"load={place.load}" / f"batch={place.batch}"
+
+    def part(self, place: Place, name: str) -> Path:
+        return self.folder(place) / f"{name}{_PART}"
+
+    # -- receiving
+
+    def begin(self, place: Place, name: str) -> ReceivedFile:
+        self._uploads += 1
+        path = self.folder(place) / f"{name}.{self._uploads}{_UPLOAD}"
+        self.check_room()
+        with _told("stage"):
+            while True:
+                self._disk.make_directory(path.parent)
+                try:
+                    return ReceivedFile(self, path, self._disk.open(path, create=True))
+                except FileNotFoundError:
+                    continue  # another thread has just removed the folder, because it was empty
+
+    def check_room(self) -> None:
+        root = self._root
+        while not root.exists():
+            root = root.parent
+        free = self._disk.free_bytes(root)
+        if free < FREE_BYTES_MIN:
+            raise LoadRefused(
+                LoadProblem.NO_ROOM,
+                f"the disk has {free} bytes left, and loads leave {FREE_BYTES_MIN} to others; free some, or wait",
+            )
+
+    def keep(self, upload: Path, place: Place, name: str) -> None:
+        """Makes an upload a part, durably. The same attempt again takes the place of the first."""
+        with _told("stage"):
+            self._disk.rename(upload, self.part(place, name))
+            self._disk.sync_directory(upload.parent)
+
+    # -- what is there
+
+    def parts(self, place: Place) -> list[str]:
+        return [name.removesuffix(_PART) for name in self._names(self.folder(place)) if name.endswith(_PART)]
+
+    def has(self, place: Place, name: str) -> bool:
+        return self.part(place, name).is_file()
+
+    def _names(self, folder: Path) -> list[str]:
+        try:
+            return sorted(self._disk.names(folder))
+        except FileNotFoundError:
+            return []
+
+    def places(self) -> Iterator[Place]:
+        """All batches of which anything is there."""
+        for load in self._names(self._root):
+            for batch in self._names(self._root / load):
+                number = batch.removeprefix("batch=")
+                if number.isascii() and number.isdigit():
+                    yield Place(load.removeprefix("load="), int(number))
+
+    def age_s(self, place: Place, now: float) -> float:
+        """Since anything in it was made."""
+        try:
+            return now - self.folder(place).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    # -- the manifest
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """The point of no return: durable when this returns."""
+        folder = self.folder(Place(manifest.load, manifest.batch))
+        fresh = folder / f"{_MANIFEST}{_UPLOAD}"
+        with _told("commit"):
+            self._disk.make_directory(folder)
+            fd = self._disk.open(fresh, create=True)
+            try:
+                write_all(self._disk, fd, _encode_manifest(manifest), 0)
+                self._disk.fdatasync(fd)
+            finally:
+                self._disk.close(fd)
+            self._disk.rename(fresh, folder / _MANIFEST)
+            self._disk.sync_directory(folder)
+
+    def manifest(self, place: Place) -> Manifest | str | None:
+        """A text: what is wrong with it."""
+        path = self.folder(place) / _MANIFEST
+        try:
+            return _decode_manifest(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            return f"{path.relative_to(self._root.parent)} cannot be read: {error}"
+
+    # -- removing
+
+    def drop_parts(self, place: Place, names: list[str]) -> None:
+        for name in names:
+            self._remove(self.part(place, name))
+        self._remove_folders(place)
+
+    def drop_uploads(self) -> None:
+        """At the start: nobody sends them any more."""
+        for place in list(self.places()):
+            for name in self._names(self.folder(place)):
+                if name.endswith(_UPLOAD):
+                    self._remove(self.folder(place) / name)
+
+    def drop_all(self, place: Place) -> None:
+        """The manifest last: while it is there, the rest is asked for. What is still being received stays."""
+        self.drop_parts(place, self.parts(place))
+        self._remove(self.folder(place) / _MANIFEST)
+        self._remove_folders(place)
+
+    def drop_committed(self, manifest: Manifest) -> None:
+        """What was staged beside the parts of the manifest stays: whoever staged it will ask for it."""
+        place = Place(manifest.load, manifest.batch)
+        for part in manifest.parts:
+            self._remove(self.part(place, part.name))
+        self._remove(self.folder(place) / _MANIFEST)
+        self._remove_folders(place)
+
+    def discard(self, upload: Path, place: Place) -> None:
+        self._remove(upload)
+        self._remove_folders(place)
+
+    def _remove(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(path)
+
+    def _remove_folders(self, place: Place) -> None:
+        """If nothing is in them any more."""
+        folder = self.folder(place)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            folder.parent.rmdir()
+
+
+class ReceivedFile:
+    """A file that grows while its part is received."""
+
+    def __init__(self, staging: Staging, path: Path, fd: int) -> None:
+        self._staging = staging
+        self._disk = staging._disk
+        self.path = path
+        self._fd = fd
+        self.size = 0
+
+    def write(self, data: bytes, sync: bool) -> None:
+        """`sync`: now and then, so that the last one is not so slow that the journal's have to wait for it."""
+        self._staging.check_room()
+        with _told("stage"):
+            write_all(self._disk, self._fd, data, self.size)
+            self.size += len(data)
+            if sync:
+                self._disk.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LoadRefused(LoadProblem.NO_ROOM, f"the disk refused to {what} the load: {error.strerror}") from error
