@@ -11,7 +11,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import backlog, claims, enqueue, fanout, life, machine, records, replay, restart, stall, tail, watchers
+from bench import (
+    backlog,
+    claims,
+    enqueue,
+    fanout,
+    life,
+    machine,
+    records,
+    replay,
+    restart,
+    spark,
+    stall,
+    tail,
+    watchers,
+)
 from bench.load import LoadFailed
 from bench.peers import Bench, PeerFailed, all_stopped_on_signal
 from bench.report import Report, Row, save, show
@@ -33,8 +47,9 @@ MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "fanout": fanout.measure,
     "replay": replay.measure,
     "tail": tail.measure,
+    "spark": spark.measure,
 }
-OVER_HTTP = ("single", "batches", "diff", "watchers", "claims", "fanout", "replay", "tail")
+OVER_HTTP = ("single", "batches", "diff", "watchers", "claims", "fanout", "replay", "tail", "spark")
 NEED_OWN_NODE = {
     "backlog": "compares several nodes",
     "restart": "stops the node",

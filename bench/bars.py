@@ -35,3 +35,10 @@ DELIVERY = {100: Bar(2.0, "x", ceiling=True)}  # by watchers: median delay again
 FANOUT_WRITES = Bar(1.05, " writes", ceiling=True)
 REPLAY = Bar(3.0, "x", ceiling=True)  # from exec to serving, against RocksDB alone iterating as many records
 TAIL = Bar(0.8, "x")  # reading the end of a long topic against that of a short one; "as fast as", less the noise
+
+# Of Spark. Reads against spark.read.parquet on the same rows.
+SPARK_RECORDS, SPARK_COLD, SPARK_JOBS = Bar(0.5, "x"), Bar(0.9, "x"), Bar(0.4, "x")
+SPARK_MEMORY = Bar(200, " MB", ceiling=True)  # what a read of everything adds to the node's memory
+SPARK_STREAM = Bar(0.7, "x")  # rows a second inside a batch, against a Python source and sink that do nothing else
+SPARK_LOAD = Bar(0.5, "x")  # jobs through the sink, against what the fastest client can bring in
+SPARK_POLITE = Bar(3.0, "x", ceiling=True)  # 99th percentile of somebody else's enqueues during a load, against before

@@ -19,7 +19,7 @@ def fill(esker: Esker, queue: str, jobs: int, first: int = 0) -> float:
     priorities = Random(first)
     began = time.monotonic()
     sent = answered = 0
-    with socket.create_connection(("127.0.0.1", esker.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", esker.resp_port), timeout=60) as connection:
         while answered < jobs:
             if sent < jobs and sent - answered <= CHUNK_JOBS * (CHUNKS_AHEAD - 1):
                 size = min(CHUNK_JOBS, jobs - sent)

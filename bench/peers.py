@@ -260,6 +260,10 @@ class Esker(Peer):
                 self.port = ports.http if self.front == "http" else ports.resp
         return self.port != 0
 
+    @property
+    def resp_port(self) -> int:
+        return self.port
+
     def length(self, queue: str) -> int:
         """Jobs waiting in the queue; -1 while the node refuses to say."""
         answer = self.ask(resp(b"QLEN", queue.encode()))
@@ -324,6 +328,51 @@ class EskerHttp(Esker):
         return msgspec.json.decode(self.call("GET", "/v0/metrics"), type=_Metrics).wal
 
 
+class EskerWhole(EskerHttp):
+    """A node with both fronts, and perhaps an archive into which records go as soon as they may."""
+
+    def __init__(self, folder: Path, executable: Path | None, archive: bool) -> None:
+        super().__init__(folder, executable)
+        self._archive = archive
+
+    def command(self) -> Sequence[str]:
+        command = list(super().command())
+        command[command.index("--resp-port") + 1] = "0"
+        if self._archive:
+            command += ["--archive", str(self.folder / "archive")]
+            command += ["--set", "archive_hot_blocks=1", "--set", "archive_after_s=0"]
+        return command
+
+    @property
+    def resp_port(self) -> int:
+        return msgspec.json.decode(self._port_file.read_bytes(), type=Ports).resp
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def archived(self) -> int:
+        """Records that have left for the archive."""
+        facts = msgspec.json.decode(self.call("POST", "/v0/bulk/plan", {"pattern": ".*"}), type=_Plan)
+        return sum(file.rows for topic in facts.topics for part in topic.partitions for file in part.files)
+
+
+class _File(msgspec.Struct):
+    rows: int
+
+
+class _Partition(msgspec.Struct):
+    files: list[_File]
+
+
+class _Topic(msgspec.Struct):
+    partitions: list[_Partition]
+
+
+class _Plan(msgspec.Struct):
+    topics: list[_Topic]
+
+
 class AttachedEsker(Esker):
     """A node somebody else runs: neither started nor stopped here, its memory not known, its queues not empty."""
 
@@ -353,6 +402,9 @@ class Bench(msgspec.Struct, frozen=True):
         if self.attach_port is not None:
             return AttachedEsker(self._fresh("esker"), self.attach_port)
         return Esker(self._fresh("esker"), self.executable)
+
+    def esker_whole(self, *, archive: bool = False) -> EskerWhole:
+        return EskerWhole(self._fresh("esker"), self.executable, archive)
 
     def esker_http(self) -> EskerHttp:
         return EskerHttp(self._fresh("esker"), self.executable)

@@ -138,6 +138,17 @@ Over HTTP, beside Redis Streams and NATS JetStream:
 * replay: from exec to the first state that counts every record, class `fsync`; RocksDB alone is a Python process that
   iterates as many records of the same size, from its exec to its end.
 * tail: the last 256 records of a long topic and of a short one, both on one node, in turns.
+
+Spark, in one session of two cores, after a warm-up, every read into the `noop` sink:
+
+* records, cold, jobs: all columns of a log, of a log that is in the archive (`esker.spark.read`), and of a queue,
+  against `spark.read.parquet` on the same rows, written by Spark with zstd. Node, Python workers and JVM share the two
+  cores. Memory is the highest the node's resident set was during the reads, less that before them.
+* stream: 200,000 rows a batch; the rows of all batches but the first by the time Spark says their triggers took.
+  Against a Python source that makes its rows from memory and an Arrow sink that throws them away.
+* load: jobs from Parquet through the sink into a queue of class `fsync`, with `share` 1, until the last one is in the
+  queue; against `redis-benchmark` with 200 connections and a pipeline of 16 on an empty node.
+* polite: one connection that enqueues job by job, before and during a load with the default `share`.
 """
 
 

@@ -25,7 +25,7 @@ def _examples(language: str) -> list[str]:
 
 
 def test_the_python_examples_of_the_readme_run() -> None:
-    worker, testing = _examples("python")
+    worker, _, testing = _examples("python")  # the second one needs Spark: tests/spark/test_readme.py
     printed = io.StringIO()
     with Broker() as broker, contextlib.redirect_stdout(printed):
         exec(worker.replace("7711", str(broker.resp_port)), {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from esker import __version__
-from esker.cli import journal, serve, settings
+from esker.cli import journal, pipeline, serve, settings
 
 app = typer.Typer(
     name="esker",
@@ -32,6 +32,7 @@ def options(
 app.command(name="serve")(serve.serve)
 app.command(name="settings")(settings.show)
 app.add_typer(journal.app, name="journal")
+app.add_typer(pipeline.app, name="pipeline")
 
 if __name__ == "__main__":
     app()

@@ -50,8 +50,9 @@ class Parameter:
         return self._number(text)
 
     def _number(self, text: str) -> Value:
+        number: int | float
         try:
-            number = self.type(text)
+            number = int(text) if self.type is int else float(text)
         except ValueError:
             raise ValueError(f"expected {'a whole number' if self.type is int else 'a number'}") from None
         if not math.isfinite(number):

@@ -15,16 +15,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from threading import Event
 from typing import TYPE_CHECKING, Final, Protocol
 
 from esker.errors import SettingsError
+from esker.spark.errors import EskerSparkError
+from esker.spark.options import DEFAULT_ENDPOINT, Connection, parse_endpoints
 from esker.spark.pipelines.parameters import Family, Parameter, Values, read_values
 from esker.spark.pipelines.progress import QUIET, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ENDPOINT: Final = "http://127.0.0.1:4000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,12 @@ class Order:
     """One run as it was asked for. `output` and `checkpoint` are folders; None: the pipeline needs or picks none."""
 
     values: Values
-    endpoint: str = ENDPOINT
+    endpoint: str = DEFAULT_ENDPOINT
     api_key: str | None = field(default=None, repr=False)
     continuous: bool = False
     output: str | None = None
     checkpoint: str | None = None
+    stopping: Event = field(default_factory=Event, repr=False)  # set it to end a stream behind its batch
 
     def source_options(self) -> dict[str, str]:
         """How Spark reaches the broker: the options that every read and write needs."""
@@ -44,6 +46,9 @@ class Order:
         if self.api_key is not None:
             options["apiKey"] = self.api_key
         return options
+
+    def connection(self) -> Connection:
+        return Connection(parse_endpoints(self.endpoint), self.api_key)
 
     def folder(self, option: str) -> str:
         """`output` or `checkpoint` of a pipeline that cannot do without."""
@@ -94,7 +99,7 @@ def make_order(
     pipeline: Pipeline,
     given: Mapping[str, str],
     *,
-    endpoint: str = ENDPOINT,
+    endpoint: str = DEFAULT_ENDPOINT,
     api_key: str | None = None,
     continuous: bool = False,
     output: str | None = None,
@@ -107,7 +112,12 @@ def make_order(
             raise SettingsError(f"pipeline {pipeline.name} takes no --{option}")
     if continuous and not pipeline.streams:
         raise SettingsError(f"pipeline {pipeline.name} runs once; --continuous is for {', '.join(_streams())}")
-    return Order(values, endpoint, api_key, continuous, output, checkpoint)
+    order = Order(values, endpoint, api_key, continuous, output, checkpoint)
+    try:
+        order.connection()
+    except EskerSparkError as error:
+        raise SettingsError(str(error)) from error
+    return order
 
 
 def run(
@@ -115,7 +125,7 @@ def run(
     spark: SparkSession,
     given: Mapping[str, str],
     *,
-    endpoint: str = ENDPOINT,
+    endpoint: str = DEFAULT_ENDPOINT,
     api_key: str | None = None,
     continuous: bool = False,
     output: str | None = None,
@@ -166,6 +176,20 @@ def _replay(spark: SparkSession, order: Order, progress: Progress) -> Result:
 
     return replay.run(spark, order, progress)
 
+
+def _audit(spark: SparkSession, order: Order, progress: Progress) -> Result:
+    from esker.spark.pipelines import history
+
+    return history.run_audit(spark, order, progress)
+
+
+def _lifecycle(spark: SparkSession, order: Order, progress: Progress) -> Result:
+    from esker.spark.pipelines import history
+
+    return history.run_lifecycle(spark, order, progress)
+
+
+_ARCHIVE: Final = Parameter("archive", str, "folder or URL of an archive: its files alone; else the broker is asked")
 
 _MAP: Final = Family(
     "map",
@@ -231,11 +255,34 @@ _ALL: Final = (
             Parameter("where", str, "SQL condition over its columns: which ones"),
             Parameter("target", str, "the queue to copy into; dead letters go back where they came from without it"),
             Parameter("apply", bool, "do it; else only count and show a sample", False),
+            Parameter("upto", int, "only offsets below this; else the end of the source now", low=1),
             Parameter("sample", int, "how many to show", 5, low=0, high=100),
             Parameter("share", float, "of the broker's time that copying may take", 0.5, low=0.05, high=1),
         ),
         _replay,
         families=(_MAP,),
+    ),
+    Pipeline(
+        "lifecycle",
+        "What became of the jobs of each queue, how long they waited and ran: Parquet tables and an HTML report",
+        (
+            _ARCHIVE,
+            Parameter("bucket_s", int, "seconds of a row of the table `minutes`", 60, low=1, high=86_400),
+        ),
+        _lifecycle,
+        folders=("output",),
+    ),
+    Pipeline(
+        "audit",
+        "Every promise checked against the whole history and the live state; violations with their evidence",
+        (
+            _ARCHIVE,
+            Parameter("live", bool, "compare with the jobs that live now, too", True),
+            Parameter("grace_ms", int, "how late a delayed job may become ready", 1000, low=0, high=3_600_000),
+            Parameter("best_of", int, "a delivery may be any of so many best jobs of a partition", 1, low=1),
+            Parameter("evidence", int, "violations to keep, with their evidence", 1000, low=1, high=1_000_000),
+        ),
+        _audit,
     ),
 )  # fmt: skip
 

@@ -1,0 +1,145 @@
+# mypy: disable-error-code="no-any-unimported"
+# (pyarrow ships no types)
+"""Files of the archive, read by tasks themselves: the broker is not asked for what it would have to fetch as well.
+
+A task looks whether the archive it can reach is that of the broker (`archive.json` tells whose it is): the same path
+may be another folder on another machine. If it is not, or a file is gone since the plan was made, the broker is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from esker.spark.errors import EskerSparkError
+from esker.spark.options import Direct
+from esker.spark.plan import ColdFile
+
+BATCH_ROWS: Final = 65_536
+_OWNER = "archive.json"
+
+
+class FileGone(Exception):
+    """The file is no longer there: its records were trimmed, or moved, after the plan was made."""
+
+
+def reachable(archive: str | None, node: str, direct: Direct) -> bool:
+    """Whether this process reads the archive itself. Raises EskerSparkError where it must and cannot."""
+    if direct is Direct.NEVER or archive is None:
+        return False
+    problem = _problem(archive, node)
+    if problem and direct is Direct.ALWAYS:
+        raise EskerSparkError(f"option direct: the archive {archive} cannot be read here: {problem}")
+    return not problem
+
+
+def read_file(
+    archive: str, file: ColdFile, key: str, low: int, high: int, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows whose `key` is from `low` to before `high` and not dead. Raises FileGone, or EskerSparkError for a file that
+    is not whole. `columns` must hold `key`."""
+    where = f"{archive.rstrip('/')}/{file.path}"
+    try:
+        parquet = pq.ParquetFile(_open(archive, file.path))
+        groups = _groups(parquet, key, low, high)
+        for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns)):
+            kept = _kept(batch, key, low, high, file.dead)
+            if kept.num_rows:
+                yield kept
+    except (FileNotFoundError, FileGone):
+        raise FileGone(where) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise EskerSparkError(f"file {where} of the archive is not a whole Parquet file: {reason}") from None
+
+
+def plain_text(column: pa.Array) -> pa.Array:
+    """A text column of a file. One that holds something else than UTF-8 is binary there."""
+    if pa.types.is_binary(column.type):
+        shown = [None if value is None else value.decode("utf-8", "backslashreplace") for value in column.to_pylist()]
+        return pa.array(shown, pa.string())
+    return column
+
+
+def _kept(batch: pa.RecordBatch, key: str, low: int, high: int, dead: Sequence[int]) -> pa.RecordBatch:
+    if not batch.num_rows:
+        return batch
+    keys = batch.column(key)
+    first, last = keys[0].as_py(), keys[-1].as_py()
+    mask = None
+    if first < low or last >= high:
+        mask = pc.and_(pc.greater_equal(keys, low), pc.less(keys, high))
+    for start, count in zip(dead[::2], dead[1::2], strict=True):
+        if start <= last and start + count > first:
+            alive = pc.or_(pc.less(keys, start), pc.greater_equal(keys, start + count))
+            mask = alive if mask is None else pc.and_(mask, alive)
+    return batch if mask is None else batch.filter(mask)
+
+
+def _groups(parquet: pq.ParquetFile, key: str, low: int, high: int) -> list[int]:
+    """The row groups that may hold something of the range."""
+    metadata = parquet.metadata
+    index = parquet.schema_arrow.get_field_index(key)
+    if index < 0:
+        raise ValueError(f"it has no column {key}")
+    found = []
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(index).statistics
+        if statistics is None or not statistics.has_min_max or (statistics.min < high and statistics.max >= low):
+            found.append(number)
+    return found
+
+
+@lru_cache(maxsize=32)
+def _problem(archive: str, node: str) -> str:
+    """Why this process cannot read the archive; empty: it can."""
+    if urlsplit(archive).scheme == "memory":
+        return "it is in the memory of the broker"
+    if local_folder(archive) is None and find_spec("obstore") is None:
+        return "the package obstore is missing: pip install 'esker[archive]'"
+    try:
+        owner = _read_all(archive, _OWNER)
+    except (OSError, FileGone) as error:
+        return str(error) or "it is not there"
+    try:
+        of = json.loads(owner)["node"]
+    except (ValueError, KeyError, TypeError):
+        return f"its {_OWNER} is damaged"
+    return "" if of == node else "it belongs to another broker"
+
+
+def _open(archive: str, path: str) -> object:
+    """What ParquetFile takes: a path, or the bytes of an object."""
+    folder = local_folder(archive)
+    return str(folder / path) if folder is not None else pa.BufferReader(_read_all(archive, path))
+
+
+def _read_all(archive: str, path: str) -> bytes:
+    folder = local_folder(archive)
+    if folder is not None:
+        return (folder / path).read_bytes()
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    try:
+        return bytes(from_url(archive.rstrip("/")).get(path).bytes())
+    except FileNotFoundError:
+        raise FileGone(path) from None
+    except BaseError as error:
+        raise OSError(" ".join(str(error).split())[:300]) from None
+
+
+def local_folder(archive: str) -> Path | None:
+    if "://" not in archive:
+        return Path(archive)
+    parts = urlsplit(archive)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None

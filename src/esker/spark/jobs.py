@@ -1,0 +1,151 @@
+# mypy: disable-error-code="no-any-unimported"
+# (pyarrow ships no types)
+"""The jobs of queues, as they stood at one position of the journal.
+
+The broker makes the snapshot when Spark plans the query, and keeps it as files in chunks, which tasks fetch. It stays
+for a while after its last use, so a query may be run again on the same state; `load()` makes a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from esker.spark.client import Client, Cut, client, name_in_path
+from esker.spark.errors import EskerSparkError, Refused, Unreachable
+from esker.spark.options import ReadOptions
+from esker.spark.plan import ask_plan, need_type, slice_rows
+from esker.spark.records import batches_of
+from esker.spark.schemas import Shape, arrow_schema, check_schema
+
+SNAPSHOTS_KEPT: Final = 64  # that are remembered
+
+_made: WeakKeyDictionary[Client, list[str]] = WeakKeyDictionary()
+
+
+@dataclass
+class JobSlice(InputPartition):
+    """Some chunks of a snapshot."""
+
+    topic: str
+    snapshot: str
+    chunks: tuple[int, ...]
+
+
+class JobsReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_schema(schema, options)
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        broker = client(self._options.connection)
+        plan = ask_plan(broker, self._options.choice)
+        need_type(plan, "queue", "jobs", 'its records are .option("table", "records")')
+        columns = self._schema.fieldNames()
+        return list(snapshots(broker, [topic.name for topic in plan.topics], columns, self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, JobSlice):
+            shape = Shape(arrow_schema(self._schema), {})
+            for batch in read_jobs(partition, self._options):
+                yield shape(batch)
+
+
+def snapshots(broker: Client, topics: Sequence[str], columns: Sequence[str], options: ReadOptions) -> list[JobSlice]:
+    """Asks for snapshots of queues, and deals their chunks out.
+
+    The broker keeps a few, each for minutes after its last use. When it takes no more, those go that this process asked
+    for before, oldest first: of a table that is loaded again and again, the last counts.
+    """
+    older = _made.pop(broker, [])
+    body = {
+        "columns": list(columns),
+        "priority_min": options.priority_min,
+        "priority_max": options.priority_max,
+        "states": None if options.states is None else list(options.states),
+        "tag_prefix": options.tag_prefix,
+        "since_ms": options.since_ms,
+        "until_ms": options.until_ms,
+    }
+    told = {name: value for name, value in body.items() if value is not None}
+    found: list[JobSlice] = []
+    try:
+        for topic in topics:
+            name, jobs, chunks = _taken(_take(broker, f"/v0/topics/{name_in_path(topic)}/snapshots", told, older))
+            older.append(name)
+            found += deal(topic, name, chunks, jobs, options)
+    finally:
+        _made[broker] = older[-SNAPSHOTS_KEPT:]
+    return found
+
+
+def _take(broker: Client, path: str, body: Mapping[str, object], older: list[str]) -> Mapping[str, object]:
+    while True:
+        try:
+            return broker.ask("POST", path, body=body, when_busy=not older).body
+        except Refused as refused:
+            if refused.status != 429 or not older:
+                raise
+            _forget(broker, older.pop(0))
+
+
+def _forget(broker: Client, snapshot: str) -> None:
+    try:
+        broker.ask("DELETE", f"/v0/snapshots/{name_in_path(snapshot)}")
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+
+
+def _taken(answer: Mapping[str, object]) -> tuple[str, int, int]:
+    try:
+        return str(answer["snapshot"]), int(str(answer["jobs"])), int(str(answer["chunks"]))
+    except (KeyError, ValueError):
+        raise Refused("the broker's answer to a snapshot cannot be read; is it of another version?") from None
+
+
+def deal(topic: str, name: str, chunks: int, jobs: int, options: ReadOptions) -> list[JobSlice]:
+    tasks = min(chunks, max(options.partitions_min, -(-jobs // slice_rows(jobs, options))))
+    return [JobSlice(topic, name, tuple(range(number, chunks, tasks))) for number in range(tasks)]
+
+
+def read_jobs(part: JobSlice, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Batches with the columns that the snapshot was asked for. A chunk that is cut is read again and passed over as
+    far as it had come: it is a file, and does not change."""
+    broker = client(options.connection)
+    for chunk in part.chunks:
+        yield from _chunk(broker, part, chunk)
+
+
+def _chunk(broker: Client, part: JobSlice, chunk: int) -> Iterator[pa.RecordBatch]:
+    done = 0
+    patience = broker.retrying()
+    while True:
+        passed = 0
+        try:
+            with broker.stream(f"/v0/snapshots/{name_in_path(part.snapshot)}/{chunk}") as stream:
+                for batch in batches_of(stream):
+                    fresh = batch.slice(max(0, done - passed))
+                    passed += batch.num_rows
+                    if fresh.num_rows:
+                        done = passed
+                        yield fresh
+                        patience.renew()
+            return
+        except Cut as problem:
+            if not patience.pause():
+                raise Unreachable(f"the snapshot of queue {part.topic!r} was cut, and again ({problem})") from None
+        except Refused as refused:
+            if refused.code == "snapshot_gone":
+                raise EskerSparkError(
+                    f"the snapshot of queue {part.topic!r} is gone: it was not used for a while, or the broker was "
+                    "restarted; load the table again"
+                ) from None
+            raise

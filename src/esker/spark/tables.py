@@ -1,0 +1,146 @@
+"""`read`: the records of logs as one DataFrame, old ones from Parquet files by Spark itself, new ones by our source.
+
+Both come from one plan: files up to where the broker's own store begins, from there on the broker up to the end that
+the plan names. So the two never overlap, and nothing falls between them. Spark's own Parquet reader is the faster one,
+and knows how to skip row groups by what is filtered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from esker.spark.errors import EskerSparkError
+from esker.spark.options import DEFAULT_ENDPOINT, read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from esker.spark.plan import ColdFile, PartitionPlan
+
+DEAD_RUNS_MAX: Final = 200  # in the filter of a scan; files with more of them are read by our source
+_STORED: Final = "seq bigint, ts timestamp, node string, tag string, meta string, data binary"
+
+
+def read(
+    spark: SparkSession,
+    topics: str | Sequence[str],
+    *,
+    endpoint: str = DEFAULT_ENDPOINT,
+    api_key: str | None = None,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The records of one or more logs, as they stand now: the columns of `format("esker")`, or some of them.
+
+    A file that the broker lets go of before the DataFrame is used (a cap, an age) fails the query; read again then.
+    Raises EskerSparkError when a topic is missing, or no log, or records are gone and `failOnDataLoss` is not false.
+    """
+    given = _options(topics, endpoint, api_key, options)
+    parsed = read_options(given, streaming=False)
+    from esker.spark.client import client
+    from esker.spark.cold import local_folder, reachable
+    from esker.spark.plan import ask_plan, data_loss, lost, need_type
+    from esker.spark.schemas import RECORDS
+
+    names = list(columns) if columns is not None else RECORDS.fieldNames()
+    unknown = [name for name in names if name not in RECORDS.fieldNames()]
+    if unknown or not names:
+        raise EskerSparkError(f"columns: no column {', '.join(unknown)}; there are {', '.join(RECORDS.fieldNames())}")
+    plan = ask_plan(client(parsed.connection), parsed.choice)
+    need_type(plan, "log", "records", 'its jobs are .option("table", "jobs")')
+    folder = local_folder(plan.archive) if plan.archive is not None else None
+    by_spark = folder is not None and reachable(plan.archive, plan.node, parsed.direct)
+    frames: list[DataFrame] = []
+    for part in plan.partitions(parsed.choice).values():
+        gaps = lost(part, part.earliest, part.next)
+        if gaps and parsed.fail_on_data_loss:
+            raise data_loss(part.topic, part.partition, gaps)
+        files = [file for file in part.files if file.last >= part.earliest and file.first < part.hot_from]
+        if not by_spark or not files:
+            frames.append(_from_source(spark, given, part, part.earliest, part.next, names))
+            continue
+        whole, gnawed = divided(files)
+        if whole:
+            frames.append(_from_files(spark, [f"{folder}/{file.path}" for file in whole], whole, part, names))
+        for file in gnawed:
+            low, high = max(file.first, part.earliest), min(file.last + 1, part.hot_from)
+            frames.append(_from_source(spark, given, part, low, high, names))
+        if part.hot_from < part.next:
+            frames.append(_from_source(spark, given, part, part.hot_from, part.next, names))
+    if not frames:
+        raise EskerSparkError("there is no topic to read")
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def divided(files: Sequence[ColdFile]) -> tuple[list[ColdFile], list[ColdFile]]:
+    """Files that Spark reads, and those with so many dead records that a filter for them would be too long."""
+    whole: list[ColdFile] = []
+    gnawed: list[ColdFile] = []
+    runs = 0
+    for file in sorted(files, key=lambda file: len(file.dead)):
+        runs += len(file.dead) // 2
+        (whole if runs <= DEAD_RUNS_MAX else gnawed).append(file)
+    return sorted(whole, key=lambda file: file.first), sorted(gnawed, key=lambda file: file.first)
+
+
+def _options(
+    topics: str | Sequence[str], endpoint: str, api_key: str | None, more: Mapping[str, str] | None
+) -> dict[str, str]:
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if any("," in name for name in names):
+        raise EskerSparkError("a topic with a comma in its name: use format('esker') with the option assign")
+    given = {"endpoint": endpoint, "subscribe": ",".join(names), **(more or {})}
+    return given if api_key is None else {**given, "apiKey": api_key}
+
+
+def _from_files(
+    spark: SparkSession, paths: list[str], files: Sequence[ColdFile], part: PartitionPlan, names: Sequence[str]
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    from esker.spark.schemas import LOG_APPEND_TIME
+
+    made: dict[str, Column] = {
+        "key": f.col("tag").cast("binary"),
+        "value": f.col("data"),
+        "topic": f.lit(part.topic),
+        "partition": f.lit(part.partition).cast("int"),
+        "offset": f.col("seq"),
+        "timestamp": f.col("ts"),
+        "timestampType": f.lit(LOG_APPEND_TIME).cast("int"),
+        "tag": f.col("tag"),
+        "node": f.col("node"),
+        "meta": f.col("meta"),
+    }
+    stored = spark.read.schema(_STORED).parquet(*paths)
+    if files[0].first < part.earliest:
+        stored = stored.filter(f.col("seq") >= part.earliest)
+    if files[-1].last >= part.hot_from:
+        stored = stored.filter(f.col("seq") < part.hot_from)
+    for first, count in (run for file in files for run in zip(file.dead[::2], file.dead[1::2], strict=True)):
+        stored = stored.filter(~f.col("seq").between(first, first + count - 1))
+    return stored.select(*(made[name].alias(name) for name in names))
+
+
+def _from_source(
+    spark: SparkSession, given: Mapping[str, str], part: PartitionPlan, low: int, high: int, names: Sequence[str]
+) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    from esker.spark.schemas import RECORDS
+
+    number = str(part.partition)
+    epochs = {"$epochs": {part.topic: part.epoch}}
+    options = {name: value for name, value in given.items() if name != "subscribe"}
+    return (
+        spark.read.format("esker")
+        .schema(StructType([RECORDS[name] for name in names]))
+        .options(**options)
+        .option("assign", json.dumps({part.topic: [part.partition]}))
+        .option("startingOffsets", json.dumps({part.topic: {number: low}, **epochs}))
+        .option("endingOffsets", json.dumps({part.topic: {number: high}, **epochs}))
+        .load()
+    )
