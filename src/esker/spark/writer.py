@@ -11,10 +11,11 @@ runs twice appears once.
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -43,6 +44,9 @@ BODY_BYTES: Final = (
 )  # staged in one request, which is kept until the broker has it: it may have to be sent again
 PARTS_OF_TASK: Final = 1_000_000
 POLL_MS: Final = 10_000
+DROP_MS: Final = 2000
+
+_log = logging.getLogger("esker.spark")
 
 _TEXTS = (StringType,)
 _BYTES = (BinaryType, StringType)
@@ -281,12 +285,17 @@ def _await_done(broker: Client, load: str, batch: int, options: WriteOptions) ->
 
 
 def drop(load: str, batch: int, options: WriteOptions) -> None:
-    """Lets go of what was staged. A batch that was committed goes on: it cannot be taken back."""
+    """Lets go of what was staged. A batch that was committed goes on: it cannot be taken back.
+
+    It is called when something has failed, and what that was is what matters: so it fails nothing itself, and does not
+    try for long. What stays staged was never visible, and the broker drops it after a day.
+    """
+    connection = replace(options.connection, retry_ms=min(options.connection.retry_ms, DROP_MS))
     try:
-        client(options.connection).ask("DELETE", f"/v0/loads/{load}/{batch}")
-    except Refused as refused:
-        if refused.status not in (404, 409):
-            raise
+        client(connection).ask("DELETE", f"/v0/loads/{load}/{batch}")
+    except EskerSparkError as error:
+        if not (isinstance(error, Refused) and error.status in (404, 409)):
+            _log.warning("load %s, batch %d: what was staged could not be dropped: %s", load, batch, error)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
