@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
-SOURCES := src tests bench
+SOURCES := src tests bench examples
 # What bench compares with: Debian package names. redis-benchmark comes with redis-tools.
 PEERS := redis-server redis-tools beanstalkd
 
@@ -45,7 +45,7 @@ java: setup
 	fi
 
 test: java ## run the tests (the long ones are `make soak`)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadgroup
 
 lint: setup ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check $(SOURCES)

@@ -7,16 +7,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from esker.columns import arrow, jobs
-from esker.columns.jobids import JobIds
+from esker.columns import arrow, jobids, jobs
 from esker.columns.jobs import FIELDS, Source, batches, write_chunk
 from esker.engine.commands import Details
-from esker.engine.ids import message_id, to_ulid
+from esker.engine.ids import TOPIC_MASK, message_id, to_ulid
+from esker.engine.limits import SEQ_MAX
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.snapshot import Piece, Selection
+from esker.errors import InvariantBroken
 from tests.columns.streams import whole
 
 MADE_MS = 1_700_000_000_000
@@ -92,7 +94,8 @@ def test_cold_payloads_come_from_the_pin_of_their_job() -> None:
         def payloads(self, topic: int, partition: int, seqs: Sequence[int]) -> list[bytes]:
             return [b"other" for _ in seqs]
 
-    mixed = Piece(3, [job(1, None), job(2, b"hot"), job(9, None), job(4, None)], {}, Payloads(), {9: Other()})
+    cold = [job(seq, None, size=6) for seq in (1, 4)]
+    mixed = Piece(3, [cold[0], job(2, b"hot"), job(9, None, size=5), cold[1]], {}, Payloads(), {9: Other()})
     assert [row["value"] for row in rows(source(["value"]), mixed)] == [b"77/3/1", b"hot", b"other", b"77/3/4"]
 
 
@@ -117,18 +120,76 @@ def test_jobs_that_are_not_wanted_leave_no_empty_batches(tmp_path: Path) -> None
     assert whole((tmp_path / "empty").read_bytes()) == []
 
 
-def test_ids_joined_are_the_ids_one_by_one() -> None:
-    dice = Random(5)
-    bases = (1, 32_700, 65_536 - 3, (1 << 45) - 2)
-    for base in bases:
-        seqs = [base + step for step in range(200)]
-        made = [MADE_MS + dice.choice((0, step // 50, dice.randint(0, 1 << 40))) for step in range(200)]
-        if dice.random() < 0.5:
-            dice.shuffle(seqs)
-        joined = JobIds().joined(TOPIC, 1023, seqs, made)
+@pytest.mark.parametrize("base", [1, 32_700, 65_536 - 3, (1 << 30) - 100, (1 << 45) - 2, SEQ_MAX - 199])
+@pytest.mark.parametrize(("topic", "partition"), [(TOPIC, 1023), (1, 0), (TOPIC_MASK, 512)])
+def test_ids_joined_are_the_ids_one_by_one(base: int, topic: int, partition: int) -> None:
+    dice = Random(base)
+    seqs = [base + step for step in range(200)]
+    for spread in (0, 3, 1 << 40):
+        made = [MADE_MS + dice.randint(0, spread) for _ in seqs]
+        joined = jobids.joined(topic, partition, np.array(seqs), np.array(made)).decode()
         ids = [joined[start : start + 26] for start in range(0, len(joined), 26)]
-        assert ids == [to_ulid(message_id(ms, TOPIC, 1023, seq)) for seq, ms in zip(seqs, made, strict=True)]
-    assert JobIds().joined(TOPIC, 0, [], []) == ""
+        assert ids == [to_ulid(message_id(ms, topic, partition, seq)) for seq, ms in zip(seqs, made, strict=True)]
+        dice.shuffle(seqs)
+
+
+def test_what_only_some_jobs_have_is_told_of_these_and_of_no_other() -> None:
+    dice = Random(6)
+    fields: list[dict[str, object]] = [
+        {},
+        {"state": int(JobState.LEASED), "due_ms": MADE_MS + 1, "token": 0xF00, "attempts": 1},
+        {"state": int(JobState.DELAYED), "due_ms": MADE_MS + 2},
+        {"state": int(JobState.WITHDRAWN), "due_ms": MADE_MS + 3},
+        {"attempts": 2},
+        {"nacks": 3},
+        {"requeues": 4},
+        {"expires_ms": MADE_MS + 5},
+        {"details": Details(tag=b"t")},
+        {"details": Details(key=b"k")},
+        {"details": Details()},
+    ]
+    for share in (0.01, 0.5, 1.0):
+        made = [job(seq, b"work", **(dice.choice(fields) if dice.random() < share else {})) for seq in range(300)]
+        holders = {one.seq: b"w%d" % one.seq for one in made if one.token and one.seq % 2}
+        pieces = [piece(*made[start : start + 100], holders=holders) for start in (0, 100, 200)]
+        found = rows(source(), *pieces)
+        assert [row["offset"] for row in found] == list(range(300))
+        for row, one in zip(found, made, strict=True):
+            details = one.details or Details()
+            assert (row["state"], row["attempts"], row["nacks"], row["requeues"]) == (
+                JobState(one.state).name.lower(), one.attempts, one.nacks, one.requeues
+            )  # fmt: skip
+            assert row["due"] == (at(one.due_ms) if one.due_ms else None)
+            assert row["expires"] == (at(one.expires_ms) if one.expires_ms else None)
+            assert row["lease"] == (f"{one.token:x}" if one.token else None)
+            assert row["holder"] == (f"w{one.seq}" if one.seq in holders else None)
+            assert (row["tag"], row["key"]) == (details.tag.decode() or None, details.key.decode() or None)
+
+
+def test_payloads_of_another_length_than_their_jobs_say_are_refused() -> None:
+    with pytest.raises(InvariantBroken, match="not as long"):
+        rows(source(["value"]), piece(job(1, b"work", size=3)))
+
+
+def test_payloads_of_every_length_are_told() -> None:
+    dice = Random(7)
+    payloads = [dice.randbytes(dice.choice((0, 0, 1, 7, 300))) for _ in range(500)]
+    made = [job(seq, payload) for seq, payload in enumerate(payloads)]
+    found = rows(source(["value", "size"]), piece(*made[:200]), piece(*made[200:]))
+    assert found == [{"value": payload, "size": len(payload)} for payload in payloads]
+
+
+def test_room_is_asked_for_before_anything_is_written(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def refuse(size: int) -> None:
+        asked.append(size)
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        write_chunk(tmp_path / "chunk", source(["value"]), [piece(job(1, bytes(5000)))], refuse)
+    (size,) = asked
+    assert size >= 5000 > (tmp_path / "chunk").stat().st_size
 
 
 def test_an_unknown_column_is_named() -> None:

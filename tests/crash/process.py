@@ -59,14 +59,14 @@ class NodeProcess:
         """As a power cut would: no handler runs."""
         self._signal(signal.SIGKILL)
 
-    def stop(self) -> int:
-        return self._signal(signal.SIGTERM)
+    def stop(self, within_s: float = 60.0) -> int:
+        return self._signal(signal.SIGTERM, within_s)
 
-    def _signal(self, number: signal.Signals) -> int:
+    def _signal(self, number: signal.Signals, within_s: float = 60.0) -> int:
         process = self._process
         assert process is not None
         process.send_signal(number)
-        self.said = process.communicate(timeout=60)[1].decode(errors="replace")
+        self.said = process.communicate(timeout=within_s)[1].decode(errors="replace")
         self._process = None
         return process.returncode
 

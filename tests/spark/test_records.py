@@ -181,3 +181,5 @@ def test_reading_by_the_helper_tells_what_is_wrong(lake: Lake) -> None:
         read(lake.spark, "absent", endpoint=lake.broker.url)
     with pytest.raises(EskerSparkError, match="columns: no column size"):
         read(lake.spark, "absent", endpoint=lake.broker.url, columns=["size"])
+    with pytest.raises(EskerSparkError, match=r"option tagPrefix: read takes .*narrow with a filter"):
+        read(lake.spark, "absent", endpoint=lake.broker.url, options={"tagPrefix": "x"})

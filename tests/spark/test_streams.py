@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
-from esker.spark import LagListener
+from esker.spark import LagListener, stream
+from esker.spark.client import Client
 from esker.spark.listener import consumer_name, reached_by
+from esker.spark.options import Choice, read_options
+from esker.spark.plan import Plan, Slice, ask_plan
+from esker.spark.schemas import RECORDS
+from esker.spark.stream import RecordsStreamReader
 from tests.spark.lake import ARCHIVES_SOON, Broker, Lake, eventually
 
 
@@ -168,6 +174,36 @@ def test_events_are_a_table_and_a_stream(lake: Lake, tmp_path: Path) -> None:
     assert len(query.recentProgress) > 1
     streamed = lake.spark.table("told").groupBy("kind").count().collect()
     assert {row.kind: row["count"] for row in streamed} == kinds
+
+
+def test_a_stream_asks_for_files_only_where_it_reads_them(
+    another: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = another(*ARCHIVES_SOON, "--set", "archive_after_s=0", "--set", "checkpoint_interval_s=1")
+    broker.fill("t", 3000)
+    eventually(lambda: broker.plan("t")["topics"][0]["partitions"][0]["files"], "a file in the archive")
+    told = {"endpoint": broker.url, "subscribe": "t", "startingoffsets": "earliest"}
+    asked: list[bool] = []
+
+    def ask(
+        broker: Client, choice: Choice, times: Sequence[int] = (), *, lenient: bool = False, files: bool = True
+    ) -> Plan:
+        asked.append(files)
+        return ask_plan(broker, choice, times, lenient=lenient, files=files)
+
+    monkeypatch.setattr(stream, "ask_plan", ask)
+    reader = RecordsStreamReader(read_options(told, streaming=True), RECORDS)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert asked == [False, False]
+    cold = reader.partitions(start, end)
+    assert asked == [False, False, True]
+    assert any(part.files for part in cold if isinstance(part, Slice))
+    broker.fill("t", 10)
+    newer = reader.latestOffset(end, ReadAllAvailable())
+    hot = reader.partitions(end, newer)
+    assert asked == [False, False, True, False]
+    assert [(part.start, part.end, part.files) for part in hot if isinstance(part, Slice)] == [(3001, 3011, ())]
 
 
 def test_old_events_come_from_the_archive_and_from_the_broker_alike(lake: Lake, another: Callable[..., Broker]) -> None:

@@ -14,7 +14,7 @@ from esker.errors import ArchiveError, SettingsError
 
 OWNER = "archive.json"
 FORMAT = 1
-_NEEDED = ("pyarrow", "obstore")
+_NEEDED = ("pyarrow", "obstore", "numpy")
 
 
 class Owner(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from esker.errors import EskerError
 BATCH_ROWS: Final = 65_536  # in one batch
 BATCH_BYTES: Final = 8 << 20  # of payloads in one batch, about
 STEP_ROWS: Final = 4096  # turned into a column at a time, with the interpreter held: about half a millisecond
+STEP_BYTES: Final = 6 << 20  # of packed records, which Arrow makes a column of: only joining them holds it, for a ms
 PIECE_BYTES: Final = 1 << 20  # sent at a time
 
 END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -83,7 +84,7 @@ def counted(masks: Iterable[tuple[int, int, int]]) -> pa.Array:
         start, end = first, first + count
         if bits != (1 << count) - 1:
             (numbers,) = _range(start, end)
-            columns.append(numbers.filter(_mask(bits, count)))
+            columns.append(numbers.filter(mask(bits, count)))
             start = end
     return joined(columns + _range(start, end), NUMBER)
 
@@ -93,7 +94,7 @@ def _range(start: int, end: int) -> list[pa.Array]:
     return [pc.add(_COUNT.slice(0, min(BATCH_ROWS, end - at)), at) for at in range(start, end, BATCH_ROWS)]
 
 
-def _mask(bits: int, count: int) -> pa.Array:
+def mask(bits: int, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bits.to_bytes((count + 7) // 8, "little"))])
 
 

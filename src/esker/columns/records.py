@@ -11,14 +11,16 @@ columns already (`of_file`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from esker.columns import arrow
+from esker.columns.packed import data_of
 from esker.engine.events import RecordBody
-from esker.engine.logs.block import offsets
+from esker.engine.logs.block import PackedBodies, offsets
 from esker.errors import ArchiveError
 
 FIELDS: Final = {
@@ -35,6 +37,7 @@ _OPTIONAL: Final[dict[str, Callable[[Sequence[RecordBody]], list[bytes]]]] = {  
     "node": lambda bodies: [body.node for body in bodies],
     "meta": lambda bodies: [body.meta for body in bodies],
 }
+_IN_BLOCKS: Final = frozenset(("offset", "timestamp"))  # what is known without looking at a record
 _IN_FILES: Final = {"offset": "seq", "timestamp": "ts", "value": "data", "tag": "tag", "node": "node", "meta": "meta"}
 
 
@@ -45,7 +48,7 @@ class Part(NamedTuple):
     live: int
     starts: Sequence[int]
     stamps: Sequence[int]
-    bodies: Sequence[RecordBody]
+    bodies: Sequence[RecordBody] | PackedBodies
 
 
 class Pick(NamedTuple):
@@ -74,32 +77,70 @@ def of_parts(schema: pa.Schema, parts: Iterable[Part], pick: Pick = EVERYTHING) 
     Each step is made into columns before the next is looked at: what was read from the store just now is still near.
     """
     steps: list[pa.RecordBatch] = []
-    waiting: list[Part] = []
-    rows = 0
-    for part in parts:
-        waiting.append(part)
-        rows += part.live.bit_count()
-        if rows >= arrow.STEP_ROWS:
-            steps.append(_step(schema, waiting, pick))
-            waiting, rows = [], 0
-    if waiting or not steps:
-        steps.append(_step(schema, waiting, pick))
-    return pa.concat_batches(steps)
+    for packed, some in groupby(parts, lambda part: isinstance(part.bodies, PackedBodies)):
+        if packed:
+            for step in _cut(some, _packed_bytes, arrow.STEP_BYTES):
+                steps += _of_packed(schema, step, pick)
+        else:
+            steps += _of_bodies(schema, some, pick)
+    if not steps:
+        return _step(schema, [], pick)
+    return steps[0] if len(steps) == 1 else pa.concat_batches(steps)
+
+
+def _of_packed(schema: pa.Schema, parts: Sequence[Part], pick: Pick) -> Iterator[pa.RecordBatch]:
+    data: pa.Array = None
+    if not _IN_BLOCKS.issuperset((*schema.names, *pick.columns)):
+        data = data_of([part.bodies for part in parts if isinstance(part.bodies, PackedBodies)])
+        if data is None:
+            yield from _of_bodies(schema, parts, pick)
+            return
+        if not all(map(_whole, parts)):
+            data = data.filter(arrow.joined([arrow.mask(part.live, len(part.bodies)) for part in parts], pa.bool_()))
+
+    def column(name: str) -> pa.Array:
+        if name in _IN_BLOCKS:
+            return _of_blocks(parts, name)
+        return data if name == "value" else pa.nulls(len(data), arrow.TEXT)
+
+    yield _batch(schema, pick, column)
+
+
+def _of_bodies(schema: pa.Schema, parts: Iterable[Part], pick: Pick) -> Iterator[pa.RecordBatch]:
+    for step in _cut(parts, lambda part: part.live.bit_count(), arrow.STEP_ROWS):
+        yield _step(schema, step, pick)
 
 
 def _step(schema: pa.Schema, parts: Sequence[Part], pick: Pick) -> pa.RecordBatch:
     bodies: list[RecordBody] = []
     for part in parts:
-        bodies += part.bodies if _whole(part) else [part.bodies[offset] for offset in offsets(part.live)]
+        found = part.bodies.unpacked() if isinstance(part.bodies, PackedBodies) else part.bodies
+        bodies += found if _whole(part) else [found[offset] for offset in offsets(part.live)]
 
     def column(name: str) -> pa.Array:
-        if name == "offset":
-            return _offsets(parts)
-        if name == "timestamp":
-            return _timestamps(parts)
+        if name in _IN_BLOCKS:
+            return _of_blocks(parts, name)
         return pa.array([body.data for body in bodies], arrow.BYTES) if name == "value" else _texts(bodies, name)
 
     return _batch(schema, pick, column)
+
+
+def _cut(parts: Iterable[Part], weight: Callable[[Part], int], enough: int) -> Iterator[list[Part]]:
+    """In runs that weigh just enough."""
+    waiting: list[Part] = []
+    weighs = 0
+    for part in parts:
+        waiting.append(part)
+        weighs += weight(part)
+        if weighs >= enough:
+            yield waiting
+            waiting, weighs = [], 0
+    if waiting:
+        yield waiting
+
+
+def _packed_bytes(part: Part) -> int:
+    return len(part.bodies.records) if isinstance(part.bodies, PackedBodies) else 0
 
 
 def of_file(
@@ -161,6 +202,10 @@ def _find(seqs: pa.ChunkedArray, seq: int) -> int:
 
 def _whole(part: Part) -> bool:
     return part.live == (1 << len(part.bodies)) - 1
+
+
+def _of_blocks(parts: Iterable[Part], name: str) -> pa.Array:
+    return _offsets(parts) if name == "offset" else _timestamps(parts)
 
 
 def _offsets(parts: Iterable[Part]) -> pa.Array:

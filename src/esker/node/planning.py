@@ -47,7 +47,8 @@ class PlanRefused(EskerError):
 class PlanWish(msgspec.Struct, frozen=True):
     """Names, or a pattern that whole names must match, or all topics where neither is given.
 
-    `shown`: which topics the one who asks may know of.
+    `shown`: which topics the one who asks may know of. Without `files`, those of the archive are left out, which makes
+    a plan cheap whatever there is: to look for what is new, nobody needs them.
     """
 
     shown: Callable[[bytes], bool]
@@ -55,6 +56,7 @@ class PlanWish(msgspec.Struct, frozen=True):
     pattern: str | None = None
     at_ms: Sequence[int] = ()
     events: bool = False
+    files: bool = True
 
 
 class PlannedFile(msgspec.Struct, frozen=True):
@@ -147,7 +149,7 @@ class Planner:
         missing: list[str] = []
         looked = 0
         for name in names:
-            planned = await self._topic(name, wish.at_ms)
+            planned = await self._topic(name, wish)
             if planned is not None:
                 topics.append(planned)
             elif wish.topics is not None:
@@ -187,17 +189,17 @@ class Planner:
             raise PlanRefused(f"{len(names)} {what}; at most {TOPICS_MAX} are planned at a time")
         return names
 
-    async def _topic(self, name: bytes, at_ms: Sequence[int]) -> PlannedTopic | None:
+    async def _topic(self, name: bytes, wish: PlanWish) -> PlannedTopic | None:
         """None: there is no such topic."""
         while (topic := self._machine.names.get(name)) is not None:
-            files = [] if topic.log is None else await self._files(topic.log)
+            files = await self._files(topic.log) if topic.log is not None and wish.files else []
             status = self._handle(TopicState(name, touch=False))  # from here on the floors are up to date
             if isinstance(status, TopicStatus) and status.number == topic.number:
                 dead_letter = topic.config.dead_letter
                 return PlannedTopic(
                     _text(name), topic.config.type.value, topic.number,
                     None if dead_letter is None else _text(dead_letter),
-                    _of_queue(topic) if topic.log is None else [self._of_log(topic.log, status, files, at_ms)],
+                    _of_queue(topic) if topic.log is None else [self._of_log(topic.log, status, files, wish.at_ms)],
                 )  # fmt: skip
         return None
 

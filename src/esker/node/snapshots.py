@@ -8,7 +8,9 @@
 A reader may be slow or dead: the walk does not wait for it, and what it has not fetched lies on the disk, not in
 memory. The walk waits for the disk only, and then at most `CHUNKS_AHEAD` chunks are in memory.
 
-Nothing here survives the process: what an earlier life has left is removed at the start.
+Who is done with a snapshot need not say so. Those that are gathered stay as long as there is room; when a new one needs
+it, those go that nobody has used for longest. Nothing here survives the process: what an earlier life has left is
+removed at the start.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import contextlib
 import math
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 
 CHUNK_JOBS: Final = 65_536  # in one file
 CHUNKS_AHEAD: Final = 2  # gathered and not yet written; each holds some 10 MiB and the payloads that left meanwhile
-SNAPSHOTS_MAX: Final = 8
+GATHERING_MAX: Final = 4  # at a time: each keeps what its queue loses meanwhile
+SNAPSHOTS_MAX: Final = 64  # all of them, so that what is told of them stays small
+SPARED_S: Final = 60.0  # since its last use one does not make room for others: its reader is likely to come back
 EXPIRES_S: Final = 15 * 60.0  # after the last use
 FREE_BYTES_MIN: Final = 1 << 30  # of the disk, left for the journal and the store
 _ROW_BYTES: Final = 256  # of a job in a file beyond its payload, about
@@ -75,6 +80,7 @@ class _Snapshot:
         self.chunks: list[asyncio.Future[Path]] = [loop.create_future() for _ in range(chunks)]
         self.used_at = loop.time()
         self.readers = 0
+        self.bytes = 0  # of its files
         self.broken: BaseException | None = None
         self.writing: set[asyncio.Future[Path]] = set()
         self.walk = loop.create_task(gather(self), name=f"snapshot of {source.name!r}")
@@ -100,22 +106,18 @@ class Snapshots:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._walking = asyncio.Lock()
-        self._leaving: set[asyncio.Task[None]] = set()  # snapshots that expired
+        self._leaving: dict[asyncio.Task[None], int] = {}  # removals under way, and the bytes they free
         self.expires_s = EXPIRES_S
         if directory.exists():
             shutil.rmtree(directory)
 
     async def prepare(self, columns: Sequence[str] | None) -> None:
         """To be awaited before `take`: loads what columns need, which takes a moment. Raises UnknownColumn."""
-        await self._loop.run_in_executor(self._pool, _source, b"", 0, Selection(), columns)
+        # Not in the pool: whoever asks would wait behind chunks that are being written.
+        await self._loop.run_in_executor(None, _source, b"", 0, Selection(), columns)
 
     def take(self, topic: bytes, wanted: Selection, columns: Sequence[str] | None) -> Taken:
         """The queue of this name, which must be there, as it is now. Raises SnapshotRefused."""
-        if len(self._snapshots) >= SNAPSHOTS_MAX:
-            raise SnapshotRefused(
-                SnapshotProblem.TOO_MANY,
-                f"{SNAPSHOTS_MAX} snapshots are kept already, which is the most: delete one, or wait until one expires",
-            )
         queue = self._machine.names[topic]
         source = _source(topic, queue.number, wanted, columns)
         payload_bytes = sum(partition.bytes for partition in queue.partitions) if source.has("value") else 0
@@ -136,10 +138,37 @@ class Snapshots:
         """A directory for so many bytes. Raises SnapshotRefused."""
         try:
             self._directory.mkdir(exist_ok=True)
-            _check_room(self._directory, size)
+            self._admit(size, shutil.disk_usage(self._directory).free)
             directory.mkdir()
         except OSError as error:
             raise SnapshotRefused(SnapshotProblem.FAILED, f"cannot write to {self._directory}: {error}") from error
+
+    def _admit(self, size: int, free: int) -> None:
+        """Makes room for one more, if that is enough. Raises SnapshotRefused, and then all stay."""
+        if sum(not snapshot.walk.done() for snapshot in self._snapshots.values()) >= GATHERING_MAX:
+            raise SnapshotRefused(
+                SnapshotProblem.TOO_MANY,
+                f"{GATHERING_MAX} snapshots are being gathered, which is the most at a time: ask again in a moment",
+            )
+        places = len(self._snapshots) + 1 - SNAPSHOTS_MAX
+        lacking = size + FREE_BYTES_MIN - free - sum(self._leaving.values())
+        going: list[str] = []
+        for name, snapshot in self._idle(SPARED_S):
+            if places <= 0 and lacking <= 0:
+                break
+            going.append(name)
+            places -= 1
+            lacking -= snapshot.bytes
+        if places > 0:
+            raise SnapshotRefused(
+                SnapshotProblem.TOO_MANY,
+                f"{SNAPSHOTS_MAX} snapshots are kept, which is the most, and all were used within {SPARED_S:g} s: "
+                "delete one, or ask again in a moment",
+            )
+        if lacking > 0:
+            raise _no_room()
+        for name in going:
+            self._leave(name)
 
     def topic_of(self, name: str) -> bytes:
         """Raises SnapshotRefused when it is gone."""
@@ -166,23 +195,26 @@ class Snapshots:
 
     async def delete(self, name: str) -> None:
         """Raises SnapshotRefused when it is gone already."""
-        await self._remove(name, self._find(name))
+        self._find(name)
+        await asyncio.shield(self._leave(name))
 
     async def close(self) -> None:
         """Before the store is closed: nothing here looks at it any more."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
+        for name in list(self._snapshots):
+            self._leave(name)
         if self._leaving:
             await asyncio.wait(self._leaving)
-        for name, snapshot in list(self._snapshots.items()):
-            await self._remove(name, snapshot)
         await self._loop.run_in_executor(None, self._pool.shutdown)
 
     # -- gathering
 
     async def _gather(self, snapshot: _Snapshot) -> None:
         try:
+            if self._leaving:
+                await asyncio.wait(self._leaving)  # they make the room for this one
             await self._walk(snapshot)
         except asyncio.CancelledError:
             snapshot.fail(_gone())
@@ -242,6 +274,7 @@ class Snapshots:
         if error is not None:
             snapshot.fail(error if isinstance(error, SnapshotRefused) else _failed(snapshot, error))
         elif not snapshot.chunks[number].done():
+            snapshot.bytes += done.result().stat().st_size
             snapshot.chunks[number].set_result(done.result())
 
     # -- going
@@ -252,8 +285,25 @@ class Snapshots:
             raise _gone()
         return snapshot
 
-    async def _remove(self, name: str, snapshot: _Snapshot) -> None:
-        del self._snapshots[name]
+    def _idle(self, spared_s: float) -> list[tuple[str, _Snapshot]]:
+        """Those that are gathered and were not used for so long, the longest first."""
+        until = self._loop.time() - spared_s
+        found = [
+            (name, snapshot)
+            for name, snapshot in self._snapshots.items()
+            if snapshot.walk.done() and not snapshot.readers and snapshot.used_at <= until
+        ]
+        return sorted(found, key=lambda each: each[1].used_at)
+
+    def _leave(self, name: str) -> asyncio.Task[None]:
+        """From now on it is gone for everybody; what it holds goes by and by."""
+        snapshot = self._snapshots.pop(name)
+        leaving = self._loop.create_task(self._remove(snapshot), name=f"end of snapshot {name}")
+        self._leaving[leaving] = snapshot.bytes
+        leaving.add_done_callback(self._leaving.pop)
+        return leaving
+
+    async def _remove(self, snapshot: _Snapshot) -> None:
         snapshot.walk.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await snapshot.walk
@@ -264,12 +314,8 @@ class Snapshots:
 
     def _look(self) -> None:
         self._timer = None
-        now = self._loop.time()
-        for name, snapshot in list(self._snapshots.items()):
-            if not snapshot.readers and now - snapshot.used_at > self.expires_s:
-                leaving = self._loop.create_task(self._remove(name, snapshot))
-                self._leaving.add(leaving)
-                leaving.add_done_callback(self._leaving.discard)
+        for name, _ in self._idle(self.expires_s):
+            self._leave(name)
         if self._snapshots:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
 
@@ -291,18 +337,24 @@ def _source(name: bytes, number: int, wanted: Selection, columns: Sequence[str] 
     return Source(name, number, wanted, columns)
 
 
-def _write_chunk(path: Path, source: Source, pieces: Sequence[Piece]) -> Path:
+def _write_chunk(path: Path, source: Source, pieces: list[Piece]) -> Path:
+    """Leaves no pieces."""
     from esker.columns.jobs import write_chunk
 
-    jobs = [job for piece in pieces for job in piece.jobs]
-    _check_room(path.parent, len(jobs) * _ROW_BYTES + sum(job.size for job in jobs))
     try:
-        write_chunk(path, source, pieces)
+        write_chunk(path, source, _taken_from(pieces), partial(_check_room, path.parent))
     except OSError as error:
         if error.errno in OUT_OF_SPACE:
             raise _no_room() from error
         raise
     return path
+
+
+def _taken_from(pieces: list[Piece]) -> Iterator[Piece]:
+    """One after the other, so that jobs are freed while the processor has them at hand, and not all at the end."""
+    pieces.reverse()
+    while pieces:
+        yield pieces.pop()
 
 
 def _check_room(directory: Path, size: int) -> None:

@@ -30,8 +30,7 @@ SILENCE_S: Final = 90.0  # longer than any answer of the broker is silent; then 
 ANSWER_BYTES_MAX: Final = 256 << 20
 PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 2.0
 IDLE_S: Final = 0.1  # between two looks for news, where the last found none
-_AWAY: Final = frozenset({502, 503, 504})
-_BUSY: Final = _AWAY | {429}
+_BUSY: Final = frozenset({429, 502, 503, 504})
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 _log = logging.getLogger("esker.spark")
@@ -67,12 +66,8 @@ class Client:
         query: Query | None = None,
         body: object = None,
         media: str = "application/json",
-        when_busy: bool = True,
     ) -> Answer:
-        """One answer, read whole. Raises Refused or Unreachable. A body of bytes goes as it is, others as JSON.
-
-        `when_busy` False: a broker that has no room is not asked again.
-        """
+        """One answer, read whole. Raises Refused or Unreachable. A body of bytes goes as it is, others as JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
 
         def attempt(endpoint: str) -> Answer:
@@ -83,7 +78,7 @@ class Client:
                 response.release_conn()
             return Answer(response.status, dict(response.headers), _parsed(text))
 
-        return self._try(f"{method} {path}", attempt, _BUSY if when_busy else _AWAY)
+        return self._try(f"{method} {path}", attempt)
 
     @contextmanager
     def stream(self, path: str, query: Query | None = None) -> Iterator[ArrowBytes]:
@@ -126,7 +121,7 @@ class Client:
             raise _refused(response.status, text, f"{method} {path}", endpoint)
         return response
 
-    def _try(self, what: str, attempt: Callable[[str], _T], passing: frozenset[int] = _BUSY) -> _T:
+    def _try(self, what: str, attempt: Callable[[str], _T]) -> _T:
         endpoints = self._connection.endpoints
         patience = self.retrying()
         while True:
@@ -134,7 +129,7 @@ class Client:
             try:
                 return attempt(endpoint)
             except Refused as refused:
-                if refused.status not in passing or not patience.pause():
+                if refused.status not in _BUSY or not patience.pause():
                     raise
                 _log.info("%s: %s; trying again", what, refused)
             except (HTTPError, OSError) as error:

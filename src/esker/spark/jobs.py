@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -23,10 +21,6 @@ from esker.spark.options import ReadOptions
 from esker.spark.plan import ask_plan, need_type, slice_rows
 from esker.spark.records import batches_of
 from esker.spark.schemas import Shape, arrow_schema, check_schema
-
-SNAPSHOTS_KEPT: Final = 64  # that are remembered
-
-_made: WeakKeyDictionary[Client, list[str]] = WeakKeyDictionary()
 
 
 @dataclass
@@ -46,7 +40,7 @@ class JobsReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         broker = client(self._options.connection)
-        plan = ask_plan(broker, self._options.choice)
+        plan = ask_plan(broker, self._options.choice, files=False)
         need_type(plan, "queue", "jobs", 'its records are .option("table", "records")')
         columns = self._schema.fieldNames()
         return list(snapshots(broker, [topic.name for topic in plan.topics], columns, self._options))
@@ -59,12 +53,8 @@ class JobsReader(DataSourceReader):
 
 
 def snapshots(broker: Client, topics: Sequence[str], columns: Sequence[str], options: ReadOptions) -> list[JobSlice]:
-    """Asks for snapshots of queues, and deals their chunks out.
-
-    The broker keeps a few, each for minutes after its last use. When it takes no more, those go that this process asked
-    for before, oldest first: of a table that is loaded again and again, the last counts.
-    """
-    older = _made.pop(broker, [])
+    """Asks for snapshots of queues, and deals their chunks out. None is deleted: Spark never says when it is done with
+    one, and the broker lets those go that nobody uses."""
     body = {
         "columns": list(columns),
         "priority_min": options.priority_min,
@@ -76,32 +66,11 @@ def snapshots(broker: Client, topics: Sequence[str], columns: Sequence[str], opt
     }
     told = {name: value for name, value in body.items() if value is not None}
     found: list[JobSlice] = []
-    try:
-        for topic in topics:
-            name, jobs, chunks = _taken(_take(broker, f"/v0/topics/{name_in_path(topic)}/snapshots", told, older))
-            older.append(name)
-            found += deal(topic, name, chunks, jobs, options)
-    finally:
-        _made[broker] = older[-SNAPSHOTS_KEPT:]
+    for topic in topics:
+        answer = broker.ask("POST", f"/v0/topics/{name_in_path(topic)}/snapshots", body=told)
+        name, jobs, chunks = _taken(answer.body)
+        found += deal(topic, name, chunks, jobs, options)
     return found
-
-
-def _take(broker: Client, path: str, body: Mapping[str, object], older: list[str]) -> Mapping[str, object]:
-    while True:
-        try:
-            return broker.ask("POST", path, body=body, when_busy=not older).body
-        except Refused as refused:
-            if refused.status != 429 or not older:
-                raise
-            _forget(broker, older.pop(0))
-
-
-def _forget(broker: Client, snapshot: str) -> None:
-    try:
-        broker.ask("DELETE", f"/v0/snapshots/{name_in_path(snapshot)}")
-    except Refused as refused:
-        if refused.status != 404:
-            raise
 
 
 def _taken(answer: Mapping[str, object]) -> tuple[str, int, int]:

@@ -116,15 +116,22 @@ class Slice(InputPartition):
 
 
 def ask_plan(
-    client: Client, choice: Choice, times: Sequence[int] = (), events: bool = False, lenient: bool = False
+    client: Client,
+    choice: Choice,
+    times: Sequence[int] = (),
+    events: bool = False,
+    lenient: bool = False,
+    files: bool = True,
 ) -> Plan:
-    """One plan. Raises EskerSparkError when a named topic is missing, unless `lenient`."""
+    """One plan; without `files` of records, which may be many. Raises EskerSparkError when a named topic is missing,
+    unless `lenient`."""
     if len(times) > TIMES_MAX:
         raise EskerSparkError(f"options by timestamp: {len(times)} different times; at most {TIMES_MAX}")
     body: dict[str, object] = {
         "topics": None if choice.names is None else list(choice.names),
         "pattern": choice.pattern,
         "events": events,
+        "files": files,
     }
     if times:
         body["at_ms"] = list(times)

@@ -56,7 +56,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:
         options = self._options
         starting = options.starting or Edge(place=LATEST)
-        plan = ask_plan(client(options.connection), options.choice, starting.times())
+        plan = ask_plan(client(options.connection), options.choice, starting.times(), files=False)
         parts = self._parts(plan)
         offsets = resolve(
             starting, parts, "startingOffsets", end=False, missing_is_latest=options.missing_time_is_latest
@@ -106,6 +106,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if plan is None or not _covers(plan.partitions(self._options.choice), ended):
             plan = self._ask()
         parts = self._parts(plan)
+        if _reaches_back(begun, ended, parts):
+            plan = self._ask(files=True)
+            parts = self._parts(plan)
         check_epochs(ended.epochs, parts)
         ranges: dict[Spot, tuple[int, int]] = {}
         for spot, high in ended.offsets.items():
@@ -131,9 +134,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Slice)
         yield from read_slice(partition, self._schema, self._options)
 
-    def _ask(self) -> Plan:
+    def _ask(self, files: bool = False) -> Plan:
         lenient = not self._options.fail_on_data_loss
-        self._plan = ask_plan(client(self._options.connection), self._options.choice, lenient=lenient)
+        self._plan = ask_plan(client(self._options.connection), self._options.choice, lenient=lenient, files=files)
         return self._plan
 
     def _parts(self, plan: Plan) -> dict[Spot, PartitionPlan]:
@@ -163,6 +166,15 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _epochs(parts: Mapping[Spot, PartitionPlan]) -> dict[str, int]:
     return {topic: part.epoch for (topic, _), part in parts.items()}
+
+
+def _reaches_back(begun: Progress, ended: Progress, parts: Mapping[Spot, PartitionPlan]) -> bool:
+    """Whether something of the batch is in the archive only."""
+    return any(
+        begun.offsets.get(spot, parts[spot].earliest) < min(high, parts[spot].hot_from)
+        for spot, high in ended.offsets.items()
+        if spot in parts
+    )
 
 
 def _covers(parts: Mapping[Spot, PartitionPlan], ended: Progress) -> bool:

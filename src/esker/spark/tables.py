@@ -12,15 +12,19 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from esker.spark.errors import EskerSparkError
-from esker.spark.options import DEFAULT_ENDPOINT, read_options
+from esker.spark.errors import EskerSparkError, wrong_option
+from esker.spark.options import DEFAULT_ENDPOINT, ReadOptions, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from esker.spark.plan import ColdFile, PartitionPlan
+    from esker.spark.plan import ColdFile, PartitionPlan, Plan
 
 DEAD_RUNS_MAX: Final = 200  # in the filter of a scan; files with more of them are read by our source
+# What is not in files is fetched at once where it is little: a task of ours takes longer to start than to read it.
+TAIL_ROWS_MAX: Final = 20_000
+TAIL_BYTES_MAX: Final = 8 << 20
+_OPTIONS: Final = ("retryTimeoutMs", "failOnDataLoss", "direct", "minPartitions", "maxRecordsPerPartition")
 _STORED: Final = "seq bigint, ts timestamp, node string, tag string, meta string, data binary"
 
 
@@ -35,6 +39,7 @@ def read(
 ) -> DataFrame:
     """The records of one or more logs, as they stand now: the columns of `format("esker")`, or some of them.
 
+    `options` are some of the source's: how to reach the broker, and how to cut the work (`_OPTIONS`).
     A file that the broker lets go of before the DataFrame is used (a cap, an age) fails the query; read again then.
     Raises EskerSparkError when a topic is missing, or no log, or records are gone and `failOnDataLoss` is not false.
     """
@@ -69,7 +74,8 @@ def read(
             low, high = max(file.first, part.earliest), min(file.last + 1, part.hot_from)
             frames.append(_from_source(spark, given, part, low, high, names))
         if part.hot_from < part.next:
-            frames.append(_from_source(spark, given, part, part.hot_from, part.next, names))
+            tail = _tail(spark, plan, part, parsed, names)
+            frames.append(tail or _from_source(spark, given, part, part.hot_from, part.next, names))
     if not frames:
         raise EskerSparkError("there is no topic to read")
     return reduce(lambda one, other: one.unionByName(other), frames)
@@ -92,6 +98,13 @@ def _options(
     names = [topics] if isinstance(topics, str) else list(topics)
     if any("," in name for name in names):
         raise EskerSparkError("a topic with a comma in its name: use format('esker') with the option assign")
+    takes = {name.lower() for name in _OPTIONS}
+    for name in more or ():
+        if name.lower() not in takes:
+            raise wrong_option(
+                name, f"read takes {', '.join(_OPTIONS)}; narrow with a filter, which Spark takes to the files, "
+                "or use format('esker')",
+            )  # fmt: skip
     given = {"endpoint": endpoint, "subscribe": ",".join(names), **(more or {})}
     return given if api_key is None else {**given, "apiKey": api_key}
 
@@ -123,6 +136,33 @@ def _from_files(
     for first, count in (run for file in files for run in zip(file.dead[::2], file.dead[1::2], strict=True)):
         stored = stored.filter(~f.col("seq").between(first, first + count - 1))
     return stored.select(*(made[name].alias(name) for name in names))
+
+
+def _tail(
+    spark: SparkSession, plan: Plan, part: PartitionPlan, options: ReadOptions, names: Sequence[str]
+) -> DataFrame | None:
+    """The records that are in no file, read here and now; None: that would be too much."""
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from esker.spark.plan import Slice
+    from esker.spark.reader import read_slice
+    from esker.spark.schemas import RECORDS, arrow_schema
+
+    if part.next - part.hot_from > TAIL_ROWS_MAX:
+        return None
+    schema = StructType([RECORDS[name] for name in names])
+    piece = Slice(
+        part.topic, part.partition, part.epoch, part.hot_from, part.next, part.hot_from, (), plan.archive, plan.node
+    )
+    batches = []
+    size = 0
+    for batch in read_slice(piece, schema, options):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > TAIL_BYTES_MAX:
+            return None
+    return spark.createDataFrame(pa.Table.from_batches(batches, schema=arrow_schema(schema)), schema)
 
 
 def _from_source(

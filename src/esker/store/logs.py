@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from esker.engine.logs.archived import ArchivedFile
-from esker.engine.logs.block import Block, BlockTags, Content, Outline, body_size, offsets
+from esker.engine.logs.block import Block, BlockTags, Content, Outline, PackedContent, body_size, offsets
 from esker.engine.logs.gaps import Gap
 from esker.engine.logs.partition import LogPartition
 from esker.errors import InvariantBroken
@@ -58,8 +58,11 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_log = msgspec.msgpack.Decoder(LogHeader).decode
 _decode_block = msgspec.msgpack.Decoder(BlockHeader).decode
 _decode_content = msgspec.msgpack.Decoder(Content).decode
+_decode_packed = msgspec.msgpack.Decoder(PackedContent).decode
 _decode_outline = msgspec.msgpack.Decoder(Outline).decode
 _decode_tags = msgspec.msgpack.Decoder(BlockTags).decode
+
+_ONE_STAMP = b"\x93\x91\x00\x91\xcf"  # how a content begins whose records came together; then 8 bytes, then they
 
 
 class _Captured(NamedTuple):
@@ -253,7 +256,21 @@ def stored_outline(store: Store, number: int, index: int, first_seq: int) -> Out
 
 
 def stored_content(store: Store, number: int, index: int, first_seq: int) -> Content:
+    return _decode_content(_stored(store, number, index, first_seq))
+
+
+def packed_content(store: Store, number: int, index: int, first_seq: int) -> PackedContent:
+    """For who wants the records of many blocks, and may not need them one by one."""
+    stored = _stored(store, number, index, first_seq)
+    if not stored.startswith(_ONE_STAMP):
+        return _decode_packed(stored)
+    start = len(_ONE_STAMP) + 8  # known without walking over all records to find the end of the last
+    stamp = int.from_bytes(stored[len(_ONE_STAMP) : start], "big")
+    return PackedContent([0], [stamp], msgspec.Raw(memoryview(stored)[start:]))
+
+
+def _stored(store: Store, number: int, index: int, first_seq: int) -> bytes:
     stored = store.get(keys.block_key(b"r", number, index, first_seq))
     if stored is None:
         raise InvariantBroken(f"the records of block {number}/{index}/{first_seq} are not in the store")
-    return _decode_content(stored)
+    return stored

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillWaiting
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from esker.journal.segment import SPARE_SUFFIX
 from esker.testing.broker import Broker
 from esker.testing.faults import FaultyDisk
 from tests.columns.streams import whole
@@ -327,6 +330,7 @@ def test_a_plan_and_the_node_cover_every_record_once(tmp_path: Path, tiers: Web)
     assert hot
     assert _offsets(_rows(tiers, "log")) == wanted, "and the node reads files as well"
     assert partition["records"] == len(wanted)
+    assert _partition(tiers, "log", files=False) == {**partition, "files": []}
 
 
 def test_a_range_in_the_archive_survives_a_restart(tmp_path: Path) -> None:
@@ -364,6 +368,8 @@ def test_nothing_is_streamed_before_it_is_durable() -> None:
     disk = FaultyDisk()
     with Broker(disk=disk) as broker, Web(broker.http_url) as web, Web(broker.http_url) as other:
         web.put("safe", durable=True)
+        # The spare segment is synced too: once it is there, the sync that is held is that of the write.
+        eventually(lambda: list((Path(broker.data) / "journal").glob(f"*{SPARE_SUFFIX}")))
         with ThreadPoolExecutor(3) as pool:
             with disk.hold_syncs() as held:
                 writing = pool.submit(web.write, "safe", "x")
@@ -391,6 +397,19 @@ def test_a_stream_goes_on_after_a_kill_where_it_was_cut(tmp_path: Path) -> None:
         rows += _rows(web, "log", from_=len(rows) + 1, columns="offset,value")
     assert _offsets(rows) == list(range(1, 2001))
     assert all(bytes(row["value"])[1:11] == b"%010d" % n for n, row in enumerate(rows))  # type: ignore[call-overload]
+
+
+def test_readers_that_take_nothing_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node, contextlib.ExitStack() as deaf:
+        with Web(f"http://127.0.0.1:{node.http_port}") as web:
+            web.put("log")
+            for _ in range(3):
+                web.write("log", *["x" * 1000] * 8000)
+            for path in ("/v0/topics/log/records", "/v0/events", "/v0/topics/log/records?columns=value"):
+                connection = deaf.enter_context(socket.create_connection(("127.0.0.1", node.http_port)))
+                connection.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
+                assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        assert node.stop(within_s=10) == 0  # requests under way would have that long
 
 
 def _read_and_kill(web: Web, node: NodeProcess, got: bytearray) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from threading import Event
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -55,7 +57,7 @@ def held_back(small_chunks: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[E
     released = Event()
     write = snapshots._write_chunk
 
-    def wait(path: Path, source: Source, pieces: Sequence[Piece]) -> Path:
+    def wait(path: Path, source: Source, pieces: list[Piece]) -> Path:
         assert released.wait(30)
         return write(path, source, pieces)
 
@@ -361,13 +363,82 @@ def test_stopping_while_it_is_gathered_is_orderly(held_back: Event, own: Broker,
 # -- bounds
 
 
-def test_only_so_many_snapshots_are_kept(own_web: Web) -> None:
+def gathered(web: Web, topic: str) -> Row:
+    """A snapshot that is made to its end."""
+    taken = take(web, topic)
+    fetch(web, taken)
+    return taken
+
+
+def test_a_table_that_is_loaded_again_and_again_is_never_refused(
+    monkeypatch: pytest.MonkeyPatch, own: Broker, own_web: Web
+) -> None:
+    monkeypatch.setattr(snapshots, "SNAPSHOTS_MAX", 3)
+    monkeypatch.setattr(snapshots, "SPARED_S", 0.0)
     queue(own_web, "q", "a")
-    kept = [take(own_web, "q") for _ in range(snapshots.SNAPSHOTS_MAX)]
+    first, second, third = (gathered(own_web, "q") for _ in range(3))
+    fetch(own_web, first)  # so the second is the one that was not used for longest
+    gathered(own_web, "q")
+    assert refusal(own_web, "GET", f"/v0/snapshots/{second['snapshot']}/0", 404)[0] == "snapshot_gone"
+    for still in (first, third):
+        assert fetch(own_web, still)
+    for _ in range(10):
+        gathered(own_web, "q")
+    assert len(list((Path(own.data) / "snapshots").iterdir())) <= 4  # one may be on its way out
+
+
+def test_snapshots_that_were_used_just_now_do_not_make_room(monkeypatch: pytest.MonkeyPatch, own_web: Web) -> None:
+    monkeypatch.setattr(snapshots, "SNAPSHOTS_MAX", 3)
+    queue(own_web, "q", "a")
+    kept = [gathered(own_web, "q") for _ in range(3)]
     code, message = refusal(own_web, "POST", "/v0/topics/q/snapshots", 429, {})
     assert (code, "delete one" in message) == ("throttled", True)
+    for each in kept:
+        assert fetch(own_web, each)
     delete(own_web, kept[0])
     take(own_web, "q")
+
+
+def test_only_so_many_snapshots_are_gathered_at_a_time(held_back: Event, own_web: Web) -> None:
+    queue(own_web, "q", "a")
+    begun = [take(own_web, "q") for _ in range(snapshots.GATHERING_MAX)]
+    code, message = refusal(own_web, "POST", "/v0/topics/q/snapshots", 429, {})
+    assert (code, "gathered" in message) == ("throttled", True)
+    held_back.set()
+    for each in begun:
+        assert len(fetch(own_web, each)) == 1
+    assert len(fetch(own_web, take(own_web, "q"))) == 1
+
+
+def test_snapshots_that_nobody_uses_make_room_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch, own: Broker, own_web: Web
+) -> None:
+    queue(own_web, "q", "x" * 10_000)
+    first = gathered(own_web, "q")
+    directory = Path(own.data) / "snapshots"
+    room = _bytes_in(directory) * 3 // 2
+
+    def usage(_: Path) -> _Usage:
+        return _Usage(snapshots.FREE_BYTES_MIN + room - _bytes_in(directory))
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    assert refusal(own_web, "POST", "/v0/topics/q/snapshots", 507, {})[0] == "no_room"  # it was used just now
+    assert fetch(own_web, first)
+    monkeypatch.setattr(snapshots, "SPARED_S", 0.0)
+    assert len(fetch(own_web, take(own_web, "q"))) == 1
+    assert refusal(own_web, "GET", f"/v0/snapshots/{first['snapshot']}/0", 404)[0] == "snapshot_gone"
+    queue(own_web, "large", *("x" * 10_000 for _ in range(9)))
+    kept = gathered(own_web, "q")
+    assert refusal(own_web, "POST", "/v0/topics/large/snapshots", 507, {})[0] == "no_room"
+    assert fetch(own_web, kept), "none goes in vain"
+
+
+class _Usage(NamedTuple):
+    free: int
+
+
+def _bytes_in(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.glob("*/*"))
 
 
 def test_without_room_on_the_disk_none_is_taken(monkeypatch: pytest.MonkeyPatch, own: Broker, own_web: Web) -> None:

@@ -51,6 +51,38 @@ class Content(msgspec.Struct, array_like=True):
         return Content(self.starts[:runs], self.stamps[:runs], self.bodies[:count])
 
 
+class PackedBodies:
+    """The records of a block as the store has them, one packed behind the other in `records`."""
+
+    __slots__ = ("_count", "_packed", "records")
+
+    def __init__(self, packed: memoryview) -> None:
+        """Of a list as msgpack packs it. Its head tells how many there are."""
+        self._packed = packed
+        kind = packed[0]
+        head = _LIST_HEADS.get(kind, 0)
+        self._count = int.from_bytes(packed[1 : 1 + head], "big") if head else kind & 0x0F
+        self.records = packed[1 + head :]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def unpacked(self) -> list[RecordBody]:
+        return _decode_bodies(self._packed)
+
+
+_LIST_HEADS = {0xDC: 2, 0xDD: 4}  # bytes of the count behind the first; of a list that is short it is in the first
+_decode_bodies = msgspec.msgpack.Decoder(list[RecordBody]).decode
+
+
+class PackedContent(msgspec.Struct, frozen=True, array_like=True):
+    """A content whose records nobody has looked at yet."""
+
+    starts: list[int]
+    stamps: list[int]
+    bodies: msgspec.Raw
+
+
 class Outline(msgspec.Struct, frozen=True, array_like=True):
     """What is left of a content whose records are in the archive: enough to count them and to tell their age."""
 

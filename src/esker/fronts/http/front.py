@@ -57,6 +57,8 @@ class Front:
         self.streams_open: Counter[Key] = Counter()  # SSE and WebSocket connections
         self.watch_sessions = 0
         self.in_flight: Counter[Key] = Counter()
+        self._under_way = 0  # requests of anybody, streams too
+        self._drained = asyncio.Event()  # it is stopping, and there was a moment without any
         self.started_at = time.time()
         self.streams = Streams(self)
         self.routes = tuple(routes)
@@ -93,6 +95,7 @@ class Front:
 
     async def run(self, resource: Resource | None, call: Call, params: Mapping[str, str]) -> None:
         """Answers one request, whatever happens."""
+        self._under_way += 1
         try:
             call.params = params
             route = unknown_path(call) if resource is None else resource.find(call)
@@ -111,6 +114,15 @@ class Front:
         except Exception as error:  # noqa: BLE001 our bug: it ends this request and is shown to the operator
             _diagnostics.exception("request failed", method=call.scope.get("method"), path=call.path)
             await self._refuse(call, internal(f"{type(error).__name__}: this is a bug of the server"))
+        finally:
+            self._under_way -= 1
+            if not self._under_way and self.stopping.is_set():
+                self._drained.set()
+
+    async def drained(self) -> None:
+        """Once it is stopping: returns when no request is under way."""
+        if self._under_way:
+            await self._drained.wait()
 
     async def _answer(self, route: Route, call: Call) -> None:
         assert route.endpoint is not None

@@ -36,7 +36,7 @@ from esker.node.interface import Broker
 MIB: Final = 1024 * 1024
 _H2_STREAMS: Final = 1024
 _PING_S: Final = 20
-_STOP_S: Final = 5.0  # beyond `drain_s`: then connections are cut
+LINGER_S: Final = 1.0  # how long clients have at the end to take what they were answered; then connections are cut
 
 
 class _Embedded(Server):
@@ -107,10 +107,18 @@ class HttpServer:
         if self._server is None or self._serving is None:
             return
         self._server.stop()  # type: ignore[no-untyped-call]  # granian types most of itself, not this
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._serving, self.options.drain_s + _STOP_S)
+        await self._drain(self._serving)
         self._server = self._serving = None
         self.port = 0
+
+    async def _drain(self, serving: asyncio.Task[None]) -> None:
+        """granian ends when every connection has: for one whose client takes nothing, that is never. What it holds for
+        them it does not tell, so clients get a moment once there is nothing left to answer."""
+        drained = asyncio.create_task(self.front.drained())
+        await asyncio.wait((serving, drained), timeout=self.options.drain_s, return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(serving, LINGER_S)
 
 
 async def _listen(host: str, port: int) -> socket.socket:

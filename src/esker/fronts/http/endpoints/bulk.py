@@ -34,12 +34,13 @@ _STATUSES: Final = {
 
 
 class PlanBody(msgspec.Struct, kw_only=True):
-    """Topics by name, or by a regular expression (RE2) that their whole names match; else all."""
+    """Topics by name, or by a regular expression (RE2) that their whole names match; else all. `files`: of records."""
 
     topics: Annotated[list[str], Meta(max_length=TOPICS_MAX)] | None = None
     pattern: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX)] | None = None
     at_ms: Annotated[list[Unsigned], Meta(max_length=TIMES_MAX)] = []
     events: bool = False
+    files: bool = True
 
 
 _plan_decoder = msgspec.json.Decoder(PlanBody)
@@ -56,7 +57,9 @@ async def make_plan(call: Call) -> Answer:
             call.reach(name, in_body=True)
     elif body.pattern is not None:
         await need_columns()
-    wish = PlanWish(lambda name: fits(name) and call.key.reaches(name), names, body.pattern, body.at_ms, body.events)
+    wish = PlanWish(
+        lambda name: fits(name) and call.key.reaches(name), names, body.pattern, body.at_ms, body.events, body.files
+    )
     try:
         plan = await call.front.broker.plan(wish)
     except PlanRefused as error:

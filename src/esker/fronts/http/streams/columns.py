@@ -27,7 +27,8 @@ from esker.fronts.http.streams.outlets import Outlet, ReaderStalled
 
 ARROW_MEDIA: Final = b"application/vnd.apache.arrow.stream"
 _LIBRARY: Final = "esker.columns.records"
-STREAMS_MAX: Final = 64  # under way at a time: each may hold two pieces of some 8 MiB
+_NEEDED: Final = ("pyarrow", "numpy")
+STREAMS_MAX: Final = 64  # under way at a time: each may hold two chunks of some 4 MiB
 
 _diagnostics = structlog.get_logger("esker.http")
 
@@ -52,7 +53,7 @@ async def need_columns() -> None:
     """Loads what columns are made with, in a thread: the first time takes half a second. Raises 501 without it."""
     if _LIBRARY in sys.modules:
         return
-    if find_spec("pyarrow") is None:
+    if any(find_spec(name) is None for name in _NEEDED):
         raise HttpError(501, "not_available", "this node has no Arrow: pip install 'esker[archive]' and restart it")
     await asyncio.get_running_loop().run_in_executor(None, import_module, _LIBRARY)
 

@@ -218,8 +218,10 @@ class Streams:
 
     async def close(self) -> None:
         """The node stops: every stream says so and ends; one that cannot, because nobody reads it, is cut."""
+        now = self._loop.time()
         for outlet in list(self._outlets):
             outlet.wake()
+            outlet.cut_if_stalled(now, GOOD_BYE_S)
         if self._outlets:
             self._empty.clear()
             with contextlib.suppress(TimeoutError):
