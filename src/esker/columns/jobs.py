@@ -3,10 +3,10 @@
 
 Millions of jobs pass here, and reading a field of one costs more than anything that is done with it later. So:
 
-* Every job tells what every job has: its number, its time, its priority, its size. All of a piece is read before the
+* Every job tells what every job has: its number, its times, its priority, its size. All of a piece is read before the
   next piece, while it is in the processor's cache.
-* Only a job that is marked tells the rest, and most are not: they wait to be delivered for the first time, do not
-  expire, and have no details.
+* Only a job that is marked tells the rest, and most are not: they wait to be delivered for the first time, and have no
+  details.
 * Numbers go by the thousand into the very bytes that Arrow wants, and payloads are joined.
 
 A column that is not asked for costs nothing; without `value`, no payload is read.
@@ -73,6 +73,7 @@ _OF_ALL: Final[dict[str, Callable[[list[Job]], list[int]]]] = {
     "offset": lambda jobs: [job.seq for job in jobs],
     "created": lambda jobs: [job.created_ms for job in jobs],
     "priority": lambda jobs: [job.priority for job in jobs],
+    "expires": lambda jobs: [job.expires_ms for job in jobs],  # the Redis front gives every job a TTL
     "size": lambda jobs: [job.size for job in jobs],
 }
 _MADE_OF: Final = {"message_id": ("offset", "created"), "value": ("size",)}  # columns that are made of others
@@ -82,7 +83,6 @@ _OF_MARKED: Final[dict[str, Callable[[list[Job]], list[int]]]] = {
     "nacks": lambda jobs: [job.nacks for job in jobs],
     "requeues": lambda jobs: [job.requeues for job in jobs],
     "due": lambda jobs: [job.due_ms for job in jobs],
-    "expires": lambda jobs: [job.expires_ms for job in jobs],
     "lease": lambda jobs: [job.token for job in jobs],
 }
 _OF_DETAILS: Final[dict[str, Callable[[Details], bytes]]] = {
@@ -195,7 +195,7 @@ def _fill(block: _Block, source: Source, piece: Piece, jobs: list[Job]) -> list[
 
 def _add_marked(block: _Block, jobs: list[Job]) -> None:
     """A job that has a token was delivered, and one that waits for a time is not ready: that need not be asked."""
-    marks = [job.state or job.attempts or job.expires_ms or job.nacks or job.requeues or job.details for job in jobs]
+    marks = [job.state or job.attempts or job.nacks or job.requeues or job.details for job in jobs]
     if any(marks):
         block.marked += compress(jobs, marks)
         block.places += compress(range(block.rows, block.rows + len(jobs)), marks)
