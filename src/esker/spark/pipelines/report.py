@@ -92,7 +92,7 @@ def _summary(total: Line) -> str:
 
 def _flow_title(total: Line) -> str:
     came, acked = _number(total, "enqueued"), _number(total, "acked")
-    return f"Jobs a minute: {came:,} came, {acked:,} acked"
+    return f"Jobs over time: {came:,} came, {acked:,} acked"
 
 
 def _backlog_title(minutes: Sequence[Line]) -> str:
