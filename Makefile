@@ -12,6 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 SOURCES := src tests bench examples
+# Beside the others when there are two cores: they are one long piece, and wait for much of it.
+SPARK_TESTS := tests/spark tests/cli/test_pipeline.py
 # What bench compares with: Debian package names. redis-benchmark comes with redis-tools.
 PEERS := redis-server redis-tools beanstalkd
 
@@ -45,7 +47,12 @@ java: setup
 	fi
 
 test: java ## run the tests (the long ones are `make soak`)
-	$(BIN)/pytest -n auto --dist loadgroup
+	@mkdir -p build
+	@$(BIN)/pytest $(SPARK_TESTS) > build/spark-tests.log 2>&1 & spark=$$!; \
+	$(BIN)/pytest $(SPARK_TESTS:%=--ignore=%); rest=$$?; \
+	wait $$spark; with_spark=$$?; \
+	cat build/spark-tests.log; \
+	[ $$rest = 0 ] && [ $$with_spark = 0 ]
 
 lint: setup ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check $(SOURCES)
