@@ -77,8 +77,8 @@ def _beside_parquet(
     return alternated(bench.rounds, one, two)
 
 
-def _topic(spark: SparkSession, esker: EskerWhole) -> DataFrame:
-    return spark.read.format("esker").option("endpoint", esker.url).option("subscribe", TOPIC).load()
+def _topic(spark: SparkSession, esker: EskerWhole, **options: str) -> DataFrame:
+    return spark.read.format("esker").options(endpoint=esker.url, subscribe=TOPIC, **options).load()
 
 
 def _records(bench: Bench, spark: SparkSession, esker: EskerWhole, rows: int) -> Iterator[Row]:
@@ -131,13 +131,9 @@ def _jobs(bench: Bench, spark: SparkSession, rows: int) -> Row:
         esker.rest(REST_SECONDS_MAX)
         here, there = _beside_parquet(
             bench, spark, "jobs", rows,
-            lambda: _reader(spark, esker).option("table", "jobs").option("subscribe", TOPIC).load(),
+            lambda: _topic(spark, esker, table="jobs"),
         )  # fmt: skip
     return compared("spark", f"{rows:,} jobs of a queue, at one moment", "Parquet", here, there, bars.SPARK_JOBS)
-
-
-def _reader(spark: SparkSession, esker: EskerWhole):  # type: ignore[no-untyped-def]  # DataFrameReader, which is private
-    return spark.read.format("esker").option("endpoint", esker.url)
 
 
 # -- streams

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-unimported"
+# (pyarrow ships no types)
 """The least that a stream through Python can be: a source that makes rows from memory, a sink that throws them away."""
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class BareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         step = -(-(end["row"] - start["row"]) // TASKS) or 1
         return [Rows(first, min(step, end["row"] - first)) for first in range(start["row"], end["row"], step)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[no-any-unimported]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Rows)
         schema = pa.schema([pa.field("value", pa.binary()), pa.field("offset", pa.int64())])
         values = pa.array([payload(number) for number in range(1000)], pa.binary())
@@ -66,9 +68,7 @@ class BareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BareWriter(DataSourceStreamArrowWriter):
-    def write(  # type: ignore[no-any-unimported]
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
             continue
         return WriterCommitMessage()

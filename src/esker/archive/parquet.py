@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-unimported"
+# (pyarrow ships no types)
 """Columns to Parquet and back: with those of esker.columns the only module that speaks to pyarrow.
 
 Files are compressed with zstd and say in their footer, under keys that start with `esker.`, what they hold. pyarrow has
@@ -13,6 +15,7 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from esker.columns.arrow import first_at_least
 from esker.errors import ArchiveError
 
 ROW_GROUP_ROWS = 64 * 1024
@@ -71,12 +74,12 @@ class FileWriter:
 class BlockWriter:
     """Makes one file of blocks that are columns already, such as `esker.columns` makes. Each `add` is a row group."""
 
-    def __init__(self, schema: pa.Schema, sorted_by: Sequence[str]) -> None:  # type: ignore[no-any-unimported]
+    def __init__(self, schema: pa.Schema, sorted_by: Sequence[str]) -> None:
         self._sink = BytesIO()
         order = [pq.SortingColumn(schema.get_field_index(name)) for name in sorted_by]
         self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", sorting_columns=order)
 
-    def add(self, block: pa.RecordBatch) -> None:  # type: ignore[no-any-unimported]
+    def add(self, block: pa.RecordBatch) -> None:
         self._writer.write_batch(block, row_group_size=ROW_GROUP_ROWS)
 
     def finish(self, footer: Mapping[str, str]) -> bytes:
@@ -85,7 +88,7 @@ class BlockWriter:
         return self._sink.getvalue()
 
 
-def _array(values: Values, kind: Kind) -> pa.Array:  # type: ignore[no-any-unimported]
+def _array(values: Values, kind: Kind) -> pa.Array:
     if kind == Kind.TIME:
         return pa.array(values, pa.int64()).cast(_TYPES[kind])
     return pa.array(values, _TYPES[kind])
@@ -117,20 +120,12 @@ class FileReader:
 
     def find(self, name: str, value: int) -> int:
         """The first row, of a column in order, whose number is not below `value`."""
-        column = self._table.column(name)
-        low, high = 0, self.rows
-        while low < high:
-            middle = (low + high) // 2
-            if column[middle].as_py() < value:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_at_least(self._table.column(name), value)
 
     @property
-    def table(self) -> pa.Table:  # type: ignore[no-any-unimported]
+    def table(self) -> pa.Table:
         """All of it, for those who work with columns (esker.columns)."""
         return self._table
 
-    def _column(self, name: str, start: int, count: int) -> pa.ChunkedArray:  # type: ignore[no-any-unimported]
+    def _column(self, name: str, start: int, count: int) -> pa.ChunkedArray:
         return self._table.column(name).slice(start, count)

@@ -132,3 +132,15 @@ class Message:
     def __iter__(self) -> Iterator[bytes]:
         for start in range(0, self._buffer.size, PIECE_BYTES):
             yield self._buffer[start : start + PIECE_BYTES].to_pybytes()
+
+
+def first_at_least(column: pa.ChunkedArray, value: int) -> int:
+    """The first row, of a column in order, whose number is not below `value`."""
+    low, high = 0, len(column)
+    while low < high:
+        middle = (low + high) // 2
+        if column[middle].as_py() < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -149,8 +149,8 @@ def of_file(
     """One batch of the records of these masks (first seq, count, bits). Raises ArchiveError where one is not there."""
     wanted = arrow.counted(masks)
     seqs = table.column("seq")
-    start = _find(seqs, masks[0][0])
-    part = table.slice(start, _find(seqs, masks[-1][0] + masks[-1][1]) - start)
+    start = arrow.first_at_least(seqs, masks[0][0])
+    part = table.slice(start, arrow.first_at_least(seqs, masks[-1][0] + masks[-1][1]) - start)
     if len(part) != len(wanted):  # some are gone since it was written
         part = part.filter(pc.is_in(part.column("seq"), value_set=wanted))
     if not arrow.joined(part.column("seq").chunks, arrow.NUMBER).equals(wanted):
@@ -183,18 +183,6 @@ def _filtered(
     batch: pa.RecordBatch, made: dict[str, pa.Array], mask: pa.Array
 ) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
     return batch.filter(mask), {name: values.filter(mask) for name, values in made.items()}
-
-
-def _find(seqs: pa.ChunkedArray, seq: int) -> int:
-    """The first row that is not below `seq`."""
-    low, high = 0, len(seqs)
-    while low < high:
-        middle = (low + high) // 2
-        if seqs[middle].as_py() < seq:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 # -- columns of parts
