@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pyarrow as pa
@@ -61,11 +63,12 @@ class Bulk:
         async def run() -> T:
             tiers = self._tiers
             reader = ColdReader(tiers.archive, tiers.handle, lambda name: tiers.machine.names[name].number)
-            ranges = Ranges(tiers.machine, tiers.store, tiers.handle, reader.file)
-            try:
-                return await use(ranges)
-            finally:
-                ranges.close()
-                reader.close()
+            with TemporaryDirectory() as folder:
+                ranges = Ranges(tiers.machine, tiers.store, tiers.handle, reader.file, Path(folder) / "spool")
+                try:
+                    return await use(ranges)
+                finally:
+                    ranges.close()
+                    reader.close()
 
         return asyncio.run(run())

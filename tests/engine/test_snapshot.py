@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import msgspec
@@ -82,7 +82,7 @@ class Gathering:
     def finish(self) -> None:
         while self.step():
             continue
-        self.view.close()
+        self.view.finish()
         assert sorted(rows_of(self.number, self.pieces), key=repr) == sorted(self.wanted, key=repr)
         assert self.view.jobs == len(self.wanted)
 
@@ -124,6 +124,7 @@ class Disturbed(Stage):
         super().__init__(seed=dice.randint(0, 1000))
         self.dice = dice
         self.gatherings: list[Gathering] = []
+        self.gathered: list[tuple[bytes, Gathering]] = []
         self.saving: Iterator[Slice] = iter(())
         self.finished = 0
 
@@ -136,6 +137,7 @@ class Disturbed(Stage):
         topics = [name for name, topic in self.machine.names.items() if topic.is_queue]
         if topics and len(self.gatherings) < 3 and dice.random() < 0.2:
             self.gatherings.append(Gathering(self.machine, dice.choice(topics)))
+        self.look()
         for gathering in self.gatherings:
             if dice.random() < 0.3:
                 gathering.step()
@@ -145,9 +147,19 @@ class Disturbed(Stage):
             if next(self.saving, None) is None:
                 self.saving = self.checkpoint()
 
+    def look(self) -> None:
+        """Whatever says that it is current is."""
+        for topic, gathering in self.gathered:
+            if gathering.view.current:
+                assert self.machine.names[topic].number == gathering.number
+                assert state(self.machine, topic) == gathering.wanted
+
     def finish(self, gathering: Gathering) -> None:
         gathering.finish()
         self.finished += 1
+        topic = self.machine.topics.get(gathering.number)
+        if topic is not None:
+            self.gathered.append((topic.name, gathering))
 
 
 @settings(max_examples=60)
@@ -171,6 +183,9 @@ def test_a_snapshot_is_the_queue_at_its_start_whatever_happens_meanwhile(
             rig.finish(gathering)
         assert rig.finished > 0
         partitions = [partition for topic in rig.machine.topics.values() for partition in topic.partitions]
+        rig.look()
+        for _, gathering in rig.gathered:
+            gathering.view.close()
         assert not any(partition.views for partition in partitions)
     assert set(CONFIGS) & set(rig.machine.names)
 
@@ -186,6 +201,32 @@ def test_jobs_that_come_later_are_not_in_it() -> None:
     gathering = Gathering(rig.machine, Q)
     rig.add_many(b"later", b"later still")
     gathering.finish()
+
+
+CHANGES: dict[str, Callable[[Stage], object]] = {
+    "a new job": lambda rig: rig.add_many(b"new"),
+    "a lease": lambda rig: rig.lease(1),
+    "a purge": lambda rig: rig.do(Purge(Q)),
+    "the end of the topic": lambda rig: rig.do(DeleteTopic(Q)),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_view_that_was_walked_is_current_until_something_changes(how: str) -> None:
+    rig = filled()
+    early, walked = QueueView(rig.machine, rig.machine.names[Q]), Gathering(rig.machine, Q)
+    walked.finish()
+    rig.pass_ms(1000)
+    rig.save()
+    assert [early.current, walked.view.current] == [True, True]
+    jobs = rig.machine.names[Q].partitions[0].jobs
+    CHANGES[how](rig)
+    assert [early.current, walked.view.current] == [False, False]
+    early.close()
+    walked.view.close()
+    if how in ("a purge", "the end of the topic"):
+        assert any(buried is jobs for buried in rig.machine.graveyard), "the memory is freed behind them"
+    audit(rig.machine)
 
 
 def test_a_purge_leaves_the_snapshot_whole_and_the_memory_is_freed_behind_it() -> None:

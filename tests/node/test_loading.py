@@ -19,7 +19,8 @@ import redis
 import esker.columns
 from esker.fronts.http.endpoints import loads
 from esker.journal.disk import RealDisk
-from esker.node import loading, staging
+from esker.node import loading
+from esker.node.directory import FREE_BYTES_MIN
 from esker.testing.broker import Broker
 from esker.testing.faults import FaultyDisk
 from tests.loads import Loader, error, stream
@@ -262,7 +263,7 @@ def test_what_is_too_much_at_once_is_told_to_come_later(broker: Broker, monkeypa
 def test_a_disk_that_is_nearly_full_takes_no_parts(tmp_path: Path) -> None:
     disk = FaultyDisk()
     with Broker(str(tmp_path / "data"), disk=disk) as broker, Loader(broker.http_url, "l") as loader:
-        disk.limit_space(staging.FREE_BYTES_MIN - 1)
+        disk.limit_space(FREE_BYTES_MIN - 1)
         refusal = error(loader.put(stream(_rows(10))), 507)
         assert refusal["code"] == "insufficient_storage"
         assert "bytes left" in str(refusal["message"])

@@ -109,6 +109,16 @@ class Source:
         self.of_all = [each for each in _OF_ALL if each in needed]
         self.of_marked = not needed.isdisjoint(_TOLD_BY_MARKED)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Source) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.name, self.number, self.wanted, *self.schema.names
+
     def has(self, column: str) -> bool:
         return column in self.schema.names
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -72,20 +73,28 @@ def schema_of(names: Sequence[str] | None) -> pa.Schema:
 
 
 def of_parts(schema: pa.Schema, parts: Iterable[Part], pick: Pick = EVERYTHING) -> pa.RecordBatch:
-    """One batch of all the records of `parts`, which are in order.
-
-    Each step is made into columns before the next is looked at: what was read from the store just now is still near.
-    """
-    steps: list[pa.RecordBatch] = []
-    for packed, some in groupby(parts, lambda part: isinstance(part.bodies, PackedBodies)):
-        if packed:
-            for step in _cut(some, _packed_bytes, arrow.STEP_BYTES):
-                steps += _of_packed(schema, step, pick)
-        else:
-            steps += _of_bodies(schema, some, pick)
+    """One batch of all the records of `parts`, which are in order."""
+    steps = list(_steps(schema, parts, pick))
     if not steps:
         return _step(schema, [], pick)
     return steps[0] if len(steps) == 1 else pa.concat_batches(steps)
+
+
+def write_parts(path: Path, schema: pa.Schema, parts: Iterable[Part], pick: Pick = EVERYTHING) -> None:
+    """The same as a file, which is a whole Arrow stream of some batches."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        for step in _steps(schema, parts, pick):
+            stream.write_batch(step)
+
+
+def _steps(schema: pa.Schema, parts: Iterable[Part], pick: Pick) -> Iterator[pa.RecordBatch]:
+    """Each is made into columns before the next is looked at: what was read from the store just now is still near."""
+    for packed, some in groupby(parts, lambda part: isinstance(part.bodies, PackedBodies)):
+        if packed:
+            for step in _cut(some, _packed_bytes, arrow.STEP_BYTES):
+                yield from _of_packed(schema, step, pick)
+        else:
+            yield from _of_bodies(schema, some, pick)
 
 
 def _of_packed(schema: pa.Schema, parts: Sequence[Part], pick: Pick) -> Iterator[pa.RecordBatch]:

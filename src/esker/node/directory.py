@@ -7,6 +7,7 @@ journal/   see journal/file.py
 store/     see store/rocksdb.py
 snapshots/ see node/snapshots.py; only of the process that runs
 loads/     see node/staging.py
+spool/     see node/spool.py; only of the process that runs
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import fcntl
 import os
 import secrets
 from pathlib import Path
+from typing import Final
 
 from esker.errors import DataDirectoryError
+
+FREE_BYTES_MIN: Final = 1 << 30  # of the disk: whatever can wait leaves so much to the journal and the store
 
 FORMAT = 1
 """Version of the directory's layout. To change it: raise the number, upgrade in `_check_format`, write it last."""
@@ -57,6 +61,10 @@ class DataDirectory:
     @property
     def snapshots(self) -> Path:
         return self.path / "snapshots"
+
+    @property
+    def spool(self) -> Path:
+        return self.path / "spool"
 
     def close(self) -> None:
         os.close(self._lock)

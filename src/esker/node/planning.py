@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -115,6 +116,7 @@ class Plan(msgspec.Struct, frozen=True):
     position: int
     now_ms: int
     archive: str | None
+    spool: str
     topics: list[PlannedTopic]
     missing: list[str]
     events: PlannedEvents | None
@@ -132,6 +134,7 @@ class Planner:
         now_ms: Callable[[], int],
         archive: ArchiveStore | None,
         histories: Histories,
+        spool: Path,
     ) -> None:
         self._node_id = node_id
         self._machine = machine
@@ -140,6 +143,7 @@ class Planner:
         self._now_ms = now_ms
         self._archive = archive
         self._histories = histories
+        self._spool = str(spool)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="esker-plan")
 
     async def plan(self, wish: PlanWish) -> Plan:
@@ -161,7 +165,7 @@ class Planner:
         events = await self._events() if wish.events else None
         return Plan(
             self._node_id, self._position(), self._now_ms(), None if self._archive is None else self._archive.where,
-            topics, missing, events,
+            self._spool, topics, missing, events,
         )  # fmt: skip
 
     def close(self) -> None:

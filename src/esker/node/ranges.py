@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,6 +32,7 @@ from esker.engine.logs.partition import LogPartition
 from esker.engine.machine import Machine
 from esker.engine.replies import Reply, TopicStatus
 from esker.errors import ArchiveError, EskerError, InvariantBroken, Refusal
+from esker.node.spool import Spool
 from esker.store.interface import Store
 from esker.store.logs import packed_content
 
@@ -40,10 +43,13 @@ if TYPE_CHECKING:
 
 OpenFile = Callable[[str], Awaitable["RecordsFile | None"]]
 
+_T = TypeVar("_T")
+
 CHUNK_ROWS = 65_536
 CHUNK_BYTES = 8 << 20  # of data and meta, at most
 STREAM_BYTES = 4 << 20  # in a chunk of a stream, which is held several times on its way; small ones cost Spark more
 GAPS_MAX = 1000  # told at a time
+FILE_BYTES = 32 << 20  # of data and meta in a file, about
 _THREADS = 1  # makes over two million rows a second; a second one was no quicker on two cores, and held 40 MB more
 _TRIES = 3  # of a chunk whose blocks or file leave while it is read
 
@@ -55,6 +61,10 @@ class RangeRefused(EskerError):
         super().__init__(message)
         self.code = code
         self.detail = detail or {}
+
+
+class NotHere(EskerError):
+    """Records are in the archive, and no file is made of them: they are in one."""
 
 
 class RangeLost(EskerError):
@@ -100,6 +110,7 @@ class Room(NamedTuple):
 
 
 _ROOM = Room(bytes=STREAM_BYTES)
+_FILE_ROOM = Room(bytes=FILE_BYTES)
 
 
 class Chunk(NamedTuple):
@@ -111,17 +122,36 @@ class Chunk(NamedTuple):
     file: str
 
 
+class Filed(NamedTuple):
+    """A file with the next records of a range, and the seq that the range goes on at. `path` None: there are none."""
+
+    path: Path | None
+    next: int
+
+
 class Ranges:
-    """Lives on the loop. `open_file` fetches a file of the archive; None: there is no archive."""
+    """Lives on the loop. `open_file` fetches a file of the archive; None: there is no archive. Files go to `spool`."""
 
     def __init__(
-        self, machine: Machine, store: Store, handle: Callable[[Command], Reply], open_file: OpenFile | None
+        self,
+        machine: Machine,
+        store: Store,
+        handle: Callable[[Command], Reply],
+        open_file: OpenFile | None,
+        spool: Path,
     ) -> None:
         self._machine = machine
         self._store = store
         self._handle = handle
         self._open_file = open_file
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="esker-columns")
+        self._spool = Spool(spool, self._pool)
+        self._ahead: set[asyncio.Task[None]] = set()
+
+    @property
+    def folder(self) -> Path:
+        """Where files are."""
+        return self._spool.folder
 
     def open(self, wish: RangeWish) -> Range:
         """Raises RangeRefused, or UnknownColumn."""
@@ -179,8 +209,32 @@ class Ranges:
             return None
         return await loop.run_in_executor(self._pool, view.of_file, file, chunk)
 
+    async def path_of(self, chunk: Chunk, view: View) -> Path | None:
+        """As `message_of`. Raises NotHere and NoFile."""
+        if chunk.file:
+            raise NotHere("these records are in the archive: stream them, or read its files")
+        key = (chunk.number, tuple((held.first_seq, held.live) for held in chunk.blocks), view.key)
+        try:
+            return await self._spool.get(key, lambda path: view.write_blocks(self._store, chunk, path))
+        except _BlockGone:
+            return None
+
+    def make_ahead(self, making: Coroutine[None, None, object]) -> None:
+        """Somebody will soon ask for this file. Whatever goes wrong is told then."""
+
+        async def make() -> None:
+            with contextlib.suppress(EskerError):
+                await making
+
+        task = asyncio.create_task(make(), name="columns ahead")
+        self._ahead.add(task)
+        task.add_done_callback(self._ahead.discard)
+
     def close(self) -> None:
+        for task in self._ahead:
+            task.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._spool.close()
 
 
 class Range:
@@ -228,15 +282,31 @@ class Range:
         made = await self._next(most) or ()
         return b"".join((self._view.opening, *made, self._view.end)), self._position
 
+    async def file(self) -> Filed:
+        """The next of it as a file, while the one behind that is being made. Raises as `pieces` does, and NotHere."""
+        path = await self._file()
+        if self._position < self._last:
+            self._ranges.make_ahead(copy(self)._file())
+        return Filed(path, self._position + 1)
+
+    async def _file(self) -> Path | None:
+        """Files end where the seq is a multiple of their rows, so that other ranges are made of the same ones."""
+        upto = min(self._last, self._position + CHUNK_ROWS - self._position % CHUNK_ROWS)
+        return await self._step(self._ranges.path_of, upto, _FILE_ROOM)
+
     async def _next(self, most: Room = _ROOM) -> Iterable[bytes] | None:
         """The pieces of the next chunk; None: that was all."""
+        if self._position >= self._last:
+            return None
+        return await self._step(self._ranges.message_of, self._last, most) or ()
+
+    async def _step(self, make: Callable[[Chunk, View], Awaitable[_T | None]], upto: int, most: Room) -> _T | None:
+        """Makes something of the next chunk, and goes on behind it; None: no record of it lives."""
         missing = ""
         for _ in range(_TRIES):
-            if self._position >= self._last:
-                return None
-            chunk = self._ranges.capture(self._topic, self.number, self._position, self._last, most)
-            made = await self._ranges.message_of(chunk, self._view) if chunk.blocks else ()
-            if made is not None:
+            chunk = self._ranges.capture(self._topic, self.number, self._position, upto, most)
+            made = await make(chunk, self._view) if chunk.blocks else None
+            if made is not None or not chunk.blocks:
                 self._position = chunk.last
                 return made
             missing = chunk.file or f"block {chunk.blocks[0].first_seq} of topic {chunk.number}"
@@ -251,6 +321,7 @@ class View:
 
         self._schema = records.schema_of(wish.columns)
         self._pick = records.Pick(wish.tag_prefix, wish.without_nodes)
+        self.key: Hashable = (*self._schema.names, self._pick)
         self.opening: bytes = arrow.schema_piece(self._schema)
         self.end: bytes = arrow.END
 
@@ -258,18 +329,16 @@ class View:
         """None: the store no longer has some of it, so it is in the archive by now, or gone."""
         from esker.columns import arrow, records
 
-        def parts() -> Iterator[Part]:
-            for held in chunk.blocks:
-                content = held.content
-                if content is None:
-                    yield records.Part(held.first_seq, held.live, *_stored(store, chunk.number, held))
-                else:
-                    yield records.Part(held.first_seq, held.live, content.starts, content.stamps, content.bodies)
-
         try:
-            return arrow.Message(records.of_parts(self._schema, parts(), self._pick))
+            return arrow.Message(records.of_parts(self._schema, _parts(store, chunk), self._pick))
         except _BlockGone:
             return None
+
+    def write_blocks(self, store: Store, chunk: Chunk, path: Path) -> None:
+        """Raises _BlockGone."""
+        from esker.columns import records
+
+        records.write_parts(path, self._schema, _parts(store, chunk), self._pick)
 
     def of_file(self, file: RecordsFile, chunk: Chunk) -> Message:
         from esker.columns import arrow, records
@@ -277,6 +346,18 @@ class View:
         masks = [(held.first_seq, held.length, held.live) for held in chunk.blocks]
         batch = records.of_file(self._schema, chunk.file, file.columns, masks, self._pick)
         return arrow.Message(batch)
+
+
+def _parts(store: Store, chunk: Chunk) -> Iterator[Part]:
+    """Raises _BlockGone."""
+    from esker.columns.records import Part
+
+    for held in chunk.blocks:
+        content = held.content
+        if content is None:
+            yield Part(held.first_seq, held.live, *_stored(store, chunk.number, held))
+        else:
+            yield Part(held.first_seq, held.live, content.starts, content.stamps, content.bodies)
 
 
 def _stored(

@@ -102,14 +102,15 @@ class Node:
             self._archiving.start(self._machine, self._shard, self._journal, self._store, self._checkpointer)
         archiving = self._archiving
         self._ranges = Ranges(
-            self._machine, self._store, self._shard.handle, None if archiving is None else archiving.file
-        )
+            self._machine, self._store, self._shard.handle, None if archiving is None else archiving.file,
+            directory.spool,
+        )  # fmt: skip
         self._histories = Histories(
             directory.journal, self._shard, self._event_process, None if archiving is None else archiving.store
         )
         self._planner = Planner(
             self.node_id, self._machine, self._journal, self._shard.handle, self._clock.now_ms,
-            None if archiving is None else archiving.store, self._histories,
+            None if archiving is None else archiving.store, self._histories, self._ranges.folder,
         )  # fmt: skip
         self.loads = Loading(self._machine, self._shard, directory.loads, self._meter if disk is None else disk)
         self._opened.callback(self.loads.close)

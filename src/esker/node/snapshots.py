@@ -8,6 +8,8 @@
 A reader may be slow or dead: the walk does not wait for it, and what it has not fetched lies on the disk, not in
 memory. The walk waits for the disk only, and then at most `CHUNKS_AHEAD` chunks are in memory.
 
+As long as a queue does not change, whoever asks for the same of it gets the same snapshot.
+
 Who is done with a snapshot need not say so. Those that are gathered stay as long as there is room; when a new one needs
 it, those go that nobody has used for longest. Nothing here survives the process: what an earlier life has left is
 removed at the start.
@@ -31,8 +33,10 @@ import structlog
 
 from esker.engine.machine import Machine
 from esker.engine.queues.snapshot import Piece, QueueView, Selection
+from esker.engine.topic import Topic
 from esker.errors import InvariantBroken, SnapshotProblem, SnapshotRefused
 from esker.journal.spares import OUT_OF_SPACE
+from esker.node.directory import FREE_BYTES_MIN
 from esker.node.shard import Shard
 
 if TYPE_CHECKING:
@@ -44,7 +48,6 @@ GATHERING_MAX: Final = 4  # at a time: each keeps what its queue loses meanwhile
 SNAPSHOTS_MAX: Final = 64  # all of them, so that what is told of them stays small
 SPARED_S: Final = 60.0  # since its last use one does not make room for others: its reader is likely to come back
 EXPIRES_S: Final = 15 * 60.0  # after the last use
-FREE_BYTES_MIN: Final = 1 << 30  # of the disk, left for the journal and the store
 _ROW_BYTES: Final = 256  # of a job in a file beyond its payload, about
 _SLICE_S: Final = 0.001  # how long the walk keeps the loop at a time
 _OTHERS_S: Final = 0.000_1  # others who take longer than this when they get the loop have work to do
@@ -80,10 +83,15 @@ class _Snapshot:
         self.chunks: list[asyncio.Future[Path]] = [loop.create_future() for _ in range(chunks)]
         self.used_at = loop.time()
         self.readers = 0
+        self.takers = 1  # who were given it, and have not said that they are done
         self.bytes = 0  # of its files
         self.broken: BaseException | None = None
         self.writing: set[asyncio.Future[Path]] = set()
         self.walk = loop.create_task(gather(self), name=f"snapshot of {source.name!r}")
+
+    def serves(self, source: Source) -> bool:
+        """Whether it is what somebody would get who asks now."""
+        return self.broken is None and self.view.current and self.source == source
 
     def fail(self, error: BaseException) -> None:
         self.broken = error
@@ -100,7 +108,7 @@ class Snapshots:
         self._loop = asyncio.get_running_loop()
         self._machine = machine
         self._shard = shard
-        self._directory = directory
+        self._directory = directory.absolute()
         self._snapshots: dict[str, _Snapshot] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="esker-snapshots")
         self._timer: asyncio.TimerHandle | None = None
@@ -120,19 +128,27 @@ class Snapshots:
         """The queue of this name, which must be there, as it is now. Raises SnapshotRefused."""
         queue = self._machine.names[topic]
         source = _source(topic, queue.number, wanted, columns)
+        for name, snapshot in self._snapshots.items():
+            if snapshot.serves(source):
+                snapshot.takers += 1
+                snapshot.used_at = self._loop.time()
+                return self._taken(name, snapshot, queue)
         payload_bytes = sum(partition.bytes for partition in queue.partitions) if source.has("value") else 0
         name = secrets.token_hex(16)
         directory = self._directory / name
         self._make(directory, queue.jobs * _ROW_BYTES + payload_bytes)
-        position = self._shard.flush()
+        self._shard.flush()
         view = QueueView(self._machine, queue)
         snapshot = _Snapshot(source, view, directory, math.ceil(view.jobs / CHUNK_JOBS), self._gather)
         self._snapshots[name] = snapshot
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
+        return self._taken(name, snapshot, queue)
+
+    def _taken(self, name: str, snapshot: _Snapshot, queue: Topic) -> Taken:
         jobs = sum(partition.records for partition in queue.partitions)
         expires_ms = self._machine.last_ms + int(self.expires_s * 1000)
-        return Taken(name, position, queue.number, jobs, len(snapshot.chunks), expires_ms)
+        return Taken(name, self._shard.flush(), queue.number, jobs, len(snapshot.chunks), expires_ms)
 
     def _make(self, directory: Path, size: int) -> None:
         """A directory for so many bytes. Raises SnapshotRefused."""
@@ -174,6 +190,11 @@ class Snapshots:
         """Raises SnapshotRefused when it is gone."""
         return self._find(name).source.name
 
+    async def file(self, name: str, number: int) -> str | None:
+        """Where a chunk lies, as soon as it is there. Otherwise like `chunk`."""
+        async with self.chunk(name, number) as file:
+            return None if file is None else file.name
+
     @contextlib.asynccontextmanager
     async def chunk(self, name: str, number: int) -> AsyncIterator[BinaryIO | None]:
         """A chunk, as soon as it is there, to be read; None: there is none of this number.
@@ -194,8 +215,11 @@ class Snapshots:
             snapshot.used_at = self._loop.time()
 
     async def delete(self, name: str) -> None:
-        """Raises SnapshotRefused when it is gone already."""
-        self._find(name)
+        """It stays while others were given it. Raises SnapshotRefused when it is gone already."""
+        snapshot = self._find(name)
+        snapshot.takers -= 1
+        if snapshot.takers:
+            return
         await asyncio.shield(self._leave(name))
 
     async def close(self) -> None:
@@ -216,6 +240,7 @@ class Snapshots:
             if self._leaving:
                 await asyncio.wait(self._leaving)  # they make the room for this one
             await self._walk(snapshot)
+            snapshot.view.finish()
         except asyncio.CancelledError:
             snapshot.fail(_gone())
             raise
@@ -224,7 +249,8 @@ class Snapshots:
         except Exception as error:  # noqa: BLE001 whatever it is, it ends this snapshot and nothing else
             snapshot.fail(_failed(snapshot, error))
         finally:
-            snapshot.view.close()
+            if not snapshot.view.walked:
+                snapshot.view.close()
 
     async def _walk(self, snapshot: _Snapshot) -> None:
         view, number, walked, count = snapshot.view, 0, 0, 0
@@ -309,6 +335,7 @@ class Snapshots:
             await snapshot.walk
         if snapshot.writing:
             await asyncio.wait(snapshot.writing)
+        snapshot.view.close()
         snapshot.fail(_gone())
         await self._loop.run_in_executor(self._pool, shutil.rmtree, snapshot.directory, True)
 

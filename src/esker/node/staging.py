@@ -24,9 +24,9 @@ from esker.engine import limits
 from esker.engine.config import TopicConfig, TopicType
 from esker.errors import LoadProblem, LoadRefused
 from esker.journal.disk import Disk, write_all
+from esker.node.directory import FREE_BYTES_MIN
 
 PART_BYTES_MAX: Final = 1 << 30
-FREE_BYTES_MIN: Final = 1 << 30  # left on the disk for the journal and the store: no part is taken into it
 PARTS_MAX: Final = 10_000  # of one batch
 STAGED_S_MAX: Final = 24 * 3600  # what is not committed by then goes; so does what has failed
 CHUNK_ROWS: Final = 500  # published in one step: about half a millisecond of the loop

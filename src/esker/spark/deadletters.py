@@ -43,7 +43,7 @@ class DeadLettersReader(DataSourceReader):
         plan = ask_plan(broker, options.choice)
         found = _of_logs(plan, options)
         queues = [topic.name for topic in plan.topics if topic.type != "log"]
-        return [*found, *snapshots(broker, queues, self._columns(_OF_QUEUE), options)]
+        return [*found, *snapshots(broker, plan, queues, self._columns(_OF_QUEUE), options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Slice):

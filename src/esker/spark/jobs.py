@@ -8,8 +8,9 @@ for a while after its last use, so a query may be run again on the same state; `
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,10 +18,13 @@ from pyspark.sql.types import StructType
 
 from esker.spark.client import Client, Cut, client, name_in_path
 from esker.spark.errors import EskerSparkError, Refused, Unreachable
+from esker.spark.handed import NotHanded, ask_file, batches_in, within_reach
 from esker.spark.options import ReadOptions
-from esker.spark.plan import ask_plan, need_type, slice_rows
+from esker.spark.plan import Plan, ask_plan, need_type, slice_rows
 from esker.spark.records import batches_of
 from esker.spark.schemas import Shape, arrow_schema, check_schema
+
+_log = logging.getLogger("esker.spark")
 
 
 @dataclass
@@ -30,6 +34,7 @@ class JobSlice(InputPartition):
     topic: str
     snapshot: str
     chunks: tuple[int, ...]
+    spool: str | None = None
 
 
 class JobsReader(DataSourceReader):
@@ -43,7 +48,7 @@ class JobsReader(DataSourceReader):
         plan = ask_plan(broker, self._options.choice, files=False)
         need_type(plan, "queue", "jobs", 'its records are .option("table", "records")')
         columns = self._schema.fieldNames()
-        return list(snapshots(broker, [topic.name for topic in plan.topics], columns, self._options))
+        return list(snapshots(broker, plan, [topic.name for topic in plan.topics], columns, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, JobSlice):
@@ -52,7 +57,9 @@ class JobsReader(DataSourceReader):
                 yield shape(batch)
 
 
-def snapshots(broker: Client, topics: Sequence[str], columns: Sequence[str], options: ReadOptions) -> list[JobSlice]:
+def snapshots(
+    broker: Client, plan: Plan, topics: Sequence[str], columns: Sequence[str], options: ReadOptions
+) -> list[JobSlice]:
     """Asks for snapshots of queues, and deals their chunks out. None is deleted: Spark never says when it is done with
     one, and the broker lets those go that nobody uses."""
     body = {
@@ -69,7 +76,8 @@ def snapshots(broker: Client, topics: Sequence[str], columns: Sequence[str], opt
     for topic in topics:
         answer = broker.ask("POST", f"/v0/topics/{name_in_path(topic)}/snapshots", body=told)
         name, jobs, chunks = _taken(answer.body)
-        found += deal(topic, name, chunks, jobs, options)
+        slices = deal(topic, name, chunks, jobs, options)
+        found += [replace(part, spool=plan.spool) for part in slices]
     return found
 
 
@@ -89,17 +97,34 @@ def read_jobs(part: JobSlice, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Batches with the columns that the snapshot was asked for. A chunk that is cut is read again and passed over as
     far as it had come: it is a file, and does not change."""
     broker = client(options.connection)
-    for chunk in part.chunks:
-        yield from _chunk(broker, part, chunk)
+    files = within_reach(part.spool, options.direct)
+    try:
+        for chunk in part.chunks:
+            path = f"/v0/snapshots/{name_in_path(part.snapshot)}/{chunk}"
+            if files:
+                try:
+                    yield from batches_in(ask_file(broker, f"{path}/file")["path"])
+                    continue
+                except NotHanded as problem:
+                    _log.info("the snapshot of queue %r is streamed: %s", part.topic, problem)
+                    files = False
+            yield from _streamed(broker, part.topic, path)
+    except Refused as refused:
+        if refused.code == "snapshot_gone":
+            raise EskerSparkError(
+                f"the snapshot of queue {part.topic!r} is gone: it was not used for a while, or the broker was "
+                "restarted; load the table again"
+            ) from None
+        raise
 
 
-def _chunk(broker: Client, part: JobSlice, chunk: int) -> Iterator[pa.RecordBatch]:
+def _streamed(broker: Client, topic: str, path: str) -> Iterator[pa.RecordBatch]:
     done = 0
     patience = broker.retrying()
     while True:
         passed = 0
         try:
-            with broker.stream(f"/v0/snapshots/{name_in_path(part.snapshot)}/{chunk}") as stream:
+            with broker.stream(path) as stream:
                 for batch in batches_of(stream):
                     fresh = batch.slice(max(0, done - passed))
                     passed += batch.num_rows
@@ -110,11 +135,4 @@ def _chunk(broker: Client, part: JobSlice, chunk: int) -> Iterator[pa.RecordBatc
             return
         except Cut as problem:
             if not patience.pause():
-                raise Unreachable(f"the snapshot of queue {part.topic!r} was cut, and again ({problem})") from None
-        except Refused as refused:
-            if refused.code == "snapshot_gone":
-                raise EskerSparkError(
-                    f"the snapshot of queue {part.topic!r} is gone: it was not used for a while, or the broker was "
-                    "restarted; load the table again"
-                ) from None
-            raise
+                raise Unreachable(f"the snapshot of queue {topic!r} was cut, and again ({problem})") from None

@@ -86,6 +86,7 @@ class Plan:
     position: int
     now_ms: int
     archive: str | None
+    spool: str | None
     topics: tuple[TopicPlan, ...]
     missing: tuple[str, ...]
     events: EventsPlan | None
@@ -113,6 +114,7 @@ class Slice(InputPartition):
     files: tuple[ColdFile, ...]
     archive: str | None
     node: str
+    spool: str | None = None
 
 
 def ask_plan(
@@ -225,9 +227,8 @@ def slices(
         borders = () if even else [file.last + 1 for file in part.files if start < file.last + 1 < end]
         for low, high in cut(start, end, rows, borders):
             files = tuple(file for file in part.files if file.first < high and file.last >= low)
-            found.append(
-                Slice(part.topic, part.partition, part.epoch, low, high, part.hot_from, files, plan.archive, plan.node)
-            )
+            where = plan.archive, plan.node, plan.spool
+            found.append(Slice(part.topic, part.partition, part.epoch, low, high, part.hot_from, files, *where))
     return found
 
 
@@ -264,6 +265,7 @@ def _plan(body: dict[str, object], times: Sequence[int]) -> Plan:
             position=_int(body["position"]),
             now_ms=_int(body["now_ms"]),
             archive=None if body["archive"] is None else str(body["archive"]),
+            spool=None if body.get("spool") is None else str(body["spool"]),
             topics=topics,
             missing=tuple(map(str, _list(body["missing"]))),
             events=None if events is None else _events(_dict(events)),

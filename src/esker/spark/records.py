@@ -2,7 +2,7 @@
 # (pyarrow ships no types)
 """The records of a slice: from files of the archive where the task can read them, else from the broker.
 
-Both give the same columns with the same bytes, so it does not matter which was asked. A stream that is cut goes on
+All give the same columns with the same bytes, so it does not matter which was asked. A stream that is cut goes on
 behind the last record that came.
 """
 
@@ -17,9 +17,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from esker.spark.client import ArrowBytes, Client, Cut, client, name_in_path
+from esker.spark.client import ArrowBytes, Cut, client, name_in_path
 from esker.spark.cold import FileGone, plain_text, reachable, read_file
 from esker.spark.errors import DataLoss, EskerSparkError, Refused, Unreachable
+from esker.spark.handed import NotHanded, ask_file, batches_in, within_reach
 from esker.spark.options import ReadOptions
 from esker.spark.plan import ColdFile, Gap, Slice, data_loss
 
@@ -41,10 +42,10 @@ class Piece:
 def read_records(part: Slice, columns: Sequence[str], options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Batches with the broker's columns, `offset` among them, in order. Runs in a task."""
     direct = reachable(part.archive, part.node, options.direct)
-    broker = client(options.connection)
+    source = _Broker(part, columns, options)
     for piece in pieces(part, direct):
         if piece.file is None:
-            yield from _from_broker(broker, part, piece.low, piece.high, columns, options)
+            yield from source.read(piece.low, piece.high)
             continue
         done = piece.low
         try:
@@ -52,7 +53,7 @@ def read_records(part: Slice, columns: Sequence[str], options: ReadOptions) -> I
                 done = batch.column("offset")[-1].as_py() + 1
                 yield batch
         except FileGone:
-            yield from _from_broker(broker, part, done, piece.high, columns, options)
+            yield from source.read(done, piece.high)
 
 
 def pieces(part: Slice, direct: bool) -> Iterator[Piece]:
@@ -82,32 +83,61 @@ def batches_of(stream: ArrowBytes) -> Iterator[pa.RecordBatch]:
     stream.check_end()
 
 
-def _from_broker(
-    broker: Client, part: Slice, low: int, high: int, columns: Sequence[str], options: ReadOptions
-) -> Iterator[pa.RecordBatch]:
-    path = f"/v0/topics/{name_in_path(part.topic)}/records"
-    patience = broker.retrying()
-    while low < high:
-        query = {
-            "from": low, "to": high, "epoch": part.epoch, "columns": ",".join(columns),
-            "tag_prefix": options.tag_prefix, "since_ms": options.since_ms, "until_ms": options.until_ms,
+class _Broker:
+    """What the broker has of a slice: as files where this process is on its machine, else as a stream."""
+
+    def __init__(self, part: Slice, columns: Sequence[str], options: ReadOptions) -> None:
+        self._part = part
+        self._client = client(options.connection)
+        self._path = f"/v0/topics/{name_in_path(part.topic)}/records"
+        self._files = within_reach(part.spool, options.direct)
+        self._query = {
+            "epoch": part.epoch, "columns": ",".join(columns), "tag_prefix": options.tag_prefix,
+            "since_ms": options.since_ms, "until_ms": options.until_ms,
             "on_gap": "fail" if options.fail_on_data_loss else "skip",
         }  # fmt: skip
+
+    def read(self, low: int, high: int) -> Iterator[pa.RecordBatch]:
         try:
-            with broker.stream(path, query) as stream:
-                _warn_of_gaps(part, stream)
-                for batch in batches_of(stream):
-                    low = batch.column("offset")[-1].as_py() + 1
-                    yield batch
-                    patience.renew()  # after the yield: what Spark takes for a batch is no time of ours
-            return
-        except Cut as cut:
-            if not patience.pause():
-                raise Unreachable(
-                    f"topic {part.topic!r}: the stream was cut at offset {low} and could not be resumed ({cut})"
-                ) from None
+            while low < high and self._files:
+                try:
+                    answer = ask_file(self._client, f"{self._path}/file", {"from": low, "to": high, **self._query})
+                    if answer["path"] is not None:
+                        yield from batches_in(answer["path"])
+                except NotHanded as problem:
+                    _log.info("topic %r from %d on is streamed: %s", self._part.topic, low, problem)
+                    self._files = False
+                else:
+                    self._warn_of_gaps(answer["gaps"])
+                    low = int(str(answer["next"]))
+            yield from self._streamed(low, high)
         except Refused as refused:
-            raise _explained(refused, part) from None
+            raise _explained(refused, self._part) from None
+
+    def _streamed(self, low: int, high: int) -> Iterator[pa.RecordBatch]:
+        patience = self._client.retrying()
+        while low < high:
+            try:
+                with self._client.stream(self._path, {"from": low, "to": high, **self._query}) as stream:
+                    self._warn_of_gaps(stream.headers.get("esker-gaps"))
+                    for batch in batches_of(stream):
+                        low = batch.column("offset")[-1].as_py() + 1
+                        yield batch
+                        patience.renew()  # after the yield: what Spark takes for a batch is no time of ours
+                return
+            except Cut as cut:
+                if not patience.pause():
+                    raise Unreachable(
+                        f"topic {self._part.topic!r}: the stream was cut at offset {low} and could not be resumed "
+                        f"({cut})"
+                    ) from None
+
+    def _warn_of_gaps(self, gaps: object) -> None:
+        if gaps:
+            part = self._part
+            _log.warning(
+                "topic %r, partition %d: passed over records that are gone: %s", part.topic, part.partition, gaps
+            )
 
 
 def _from_file(part: Slice, piece: Piece, columns: Sequence[str], options: ReadOptions) -> Iterator[pa.RecordBatch]:
@@ -145,12 +175,6 @@ def _narrowed(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
     if options.until_ms is not None:
         batch = batch.filter(pc.less(batch.column("timestamp"), pa.scalar(options.until_ms * 1000, _MICROS)))
     return batch
-
-
-def _warn_of_gaps(part: Slice, stream: ArrowBytes) -> None:
-    gaps = stream.headers.get("esker-gaps")
-    if gaps:
-        _log.warning("topic %r, partition %d: passed over records that are gone: %s", part.topic, part.partition, gaps)
 
 
 def _explained(refused: Refused, part: Slice) -> EskerSparkError:

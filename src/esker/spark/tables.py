@@ -153,8 +153,9 @@ def _tail(
         return None
     schema = StructType([RECORDS[name] for name in names])
     piece = Slice(
-        part.topic, part.partition, part.epoch, part.hot_from, part.next, part.hot_from, (), plan.archive, plan.node
-    )
+        part.topic, part.partition, part.epoch, part.hot_from, part.next, part.hot_from, (), plan.archive, plan.node,
+        plan.spool,
+    )  # fmt: skip
     batches = []
     size = 0
     for batch in read_slice(piece, schema, options):

@@ -6,6 +6,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -23,6 +24,7 @@ from esker.engine.queues.job import JobState
 from esker.engine.queues.snapshot import Piece
 from esker.journal.file import FileJournal
 from esker.node import snapshots
+from esker.node.directory import FREE_BYTES_MIN
 from esker.node.settings import Settings
 from esker.testing.broker import Broker
 from tests.columns.streams import whole
@@ -77,6 +79,14 @@ def _saved(told: dict[str, object]) -> bool:
 
 def take(web: Web, topic: str, status: int = 201, **wanted: object) -> Row:
     return web.ask("POST", f"/v0/topics/{topic}/snapshots", wanted, status)
+
+
+_numbers = count()
+
+
+def another() -> dict[str, int]:
+    """A wish that takes all jobs and that nobody had before: the same one would get the same snapshot."""
+    return {"until_ms": (1 << 50) + next(_numbers)}
 
 
 def chunk(web: Web, taken: Row, number: int) -> list[Row]:
@@ -317,6 +327,38 @@ def test_a_snapshot_is_gone_once_it_was_deleted(one: Web, topic: str) -> None:
     assert refusal(one, "DELETE", path, 404)[0] == "snapshot_gone"
 
 
+def test_a_queue_that_does_not_change_has_one_snapshot_for_all(one: Web, topic: str) -> None:
+    queue(one, topic, "a", "b")
+    first, again = gathered(one, topic), take(one, topic)
+    assert again["snapshot"] == first["snapshot"]
+    assert take(one, topic, columns=["offset"])["snapshot"] != first["snapshot"]
+    assert take(one, topic, states=["leased"])["snapshot"] != first["snapshot"]
+    delete(one, first)
+    assert len(fetch(one, again)) == 2, "it stays for who was given it as well"
+    one.claim(topic, "w")
+    changed = gathered(one, topic)
+    assert changed["snapshot"] != first["snapshot"]
+    assert sorted(str(row["state"]) for row in fetch(one, changed)) == ["leased", "ready"]
+    delete(one, again)
+    assert refusal(one, "GET", f"/v0/snapshots/{first['snapshot']}/0", 404)[0] == "snapshot_gone"
+
+
+def test_a_chunk_is_a_file_for_who_can_open_it(small_chunks: None, one: Web, topic: str) -> None:
+    queue(one, topic, *(str(number) for number in range(10)))
+    taken = take(one, topic)
+    chunks = taken["chunks"]
+    assert isinstance(chunks, int)
+    paths = [
+        Path(str(one.ask("GET", f"/v0/snapshots/{taken['snapshot']}/{number}/file")["path"]))
+        for number in range(chunks)
+    ]
+    assert [row for path in paths for row in whole(path.read_bytes())] == fetch(one, taken)
+    assert refusal(one, "GET", f"/v0/snapshots/{taken['snapshot']}/{chunks}/file", 404)[0] == "not_found"
+    assert refusal(one, "GET", f"/v0/snapshots/{taken['snapshot']}/x/file", 400)[0] == "invalid_request"
+    delete(one, taken)
+    assert refusal(one, "GET", f"/v0/snapshots/{taken['snapshot']}/0/file", 404)[0] == "snapshot_gone"
+
+
 def test_a_snapshot_is_gone_after_a_restart_and_so_are_its_files(own: Broker, own_web: Web) -> None:
     queue(own_web, "q", "a")
     taken = take(own_web, "q")
@@ -363,9 +405,9 @@ def test_stopping_while_it_is_gathered_is_orderly(held_back: Event, own: Broker,
 # -- bounds
 
 
-def gathered(web: Web, topic: str) -> Row:
+def gathered(web: Web, topic: str, **wanted: int) -> Row:
     """A snapshot that is made to its end."""
-    taken = take(web, topic)
+    taken = take(web, topic, **wanted)
     fetch(web, taken)
     return taken
 
@@ -376,59 +418,59 @@ def test_a_table_that_is_loaded_again_and_again_is_never_refused(
     monkeypatch.setattr(snapshots, "SNAPSHOTS_MAX", 3)
     monkeypatch.setattr(snapshots, "SPARED_S", 0.0)
     queue(own_web, "q", "a")
-    first, second, third = (gathered(own_web, "q") for _ in range(3))
+    first, second, third = (gathered(own_web, "q", **another()) for _ in range(3))
     fetch(own_web, first)  # so the second is the one that was not used for longest
-    gathered(own_web, "q")
+    gathered(own_web, "q", **another())
     assert refusal(own_web, "GET", f"/v0/snapshots/{second['snapshot']}/0", 404)[0] == "snapshot_gone"
     for still in (first, third):
         assert fetch(own_web, still)
     for _ in range(10):
-        gathered(own_web, "q")
+        gathered(own_web, "q", **another())
     assert len(list((Path(own.data) / "snapshots").iterdir())) <= 4  # one may be on its way out
 
 
 def test_snapshots_that_were_used_just_now_do_not_make_room(monkeypatch: pytest.MonkeyPatch, own_web: Web) -> None:
     monkeypatch.setattr(snapshots, "SNAPSHOTS_MAX", 3)
     queue(own_web, "q", "a")
-    kept = [gathered(own_web, "q") for _ in range(3)]
-    code, message = refusal(own_web, "POST", "/v0/topics/q/snapshots", 429, {})
+    kept = [gathered(own_web, "q", **another()) for _ in range(3)]
+    code, message = refusal(own_web, "POST", "/v0/topics/q/snapshots", 429, another())
     assert (code, "delete one" in message) == ("throttled", True)
     for each in kept:
         assert fetch(own_web, each)
     delete(own_web, kept[0])
-    take(own_web, "q")
+    take(own_web, "q", **another())
 
 
 def test_only_so_many_snapshots_are_gathered_at_a_time(held_back: Event, own_web: Web) -> None:
     queue(own_web, "q", "a")
-    begun = [take(own_web, "q") for _ in range(snapshots.GATHERING_MAX)]
-    code, message = refusal(own_web, "POST", "/v0/topics/q/snapshots", 429, {})
+    begun = [take(own_web, "q", **another()) for _ in range(snapshots.GATHERING_MAX)]
+    code, message = refusal(own_web, "POST", "/v0/topics/q/snapshots", 429, another())
     assert (code, "gathered" in message) == ("throttled", True)
     held_back.set()
     for each in begun:
         assert len(fetch(own_web, each)) == 1
-    assert len(fetch(own_web, take(own_web, "q"))) == 1
+    assert len(fetch(own_web, take(own_web, "q", **another()))) == 1
 
 
 def test_snapshots_that_nobody_uses_make_room_on_the_disk(
     monkeypatch: pytest.MonkeyPatch, own: Broker, own_web: Web
 ) -> None:
     queue(own_web, "q", "x" * 10_000)
-    first = gathered(own_web, "q")
+    first = gathered(own_web, "q", **another())
     directory = Path(own.data) / "snapshots"
     room = _bytes_in(directory) * 3 // 2
 
     def usage(_: Path) -> _Usage:
-        return _Usage(snapshots.FREE_BYTES_MIN + room - _bytes_in(directory))
+        return _Usage(FREE_BYTES_MIN + room - _bytes_in(directory))
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
-    assert refusal(own_web, "POST", "/v0/topics/q/snapshots", 507, {})[0] == "no_room"  # it was used just now
+    assert refusal(own_web, "POST", "/v0/topics/q/snapshots", 507, another())[0] == "no_room"  # it was used just now
     assert fetch(own_web, first)
     monkeypatch.setattr(snapshots, "SPARED_S", 0.0)
-    assert len(fetch(own_web, take(own_web, "q"))) == 1
+    assert len(fetch(own_web, take(own_web, "q", **another()))) == 1
     assert refusal(own_web, "GET", f"/v0/snapshots/{first['snapshot']}/0", 404)[0] == "snapshot_gone"
     queue(own_web, "large", *("x" * 10_000 for _ in range(9)))
-    kept = gathered(own_web, "q")
+    kept = gathered(own_web, "q", **another())
     assert refusal(own_web, "POST", "/v0/topics/large/snapshots", 507, {})[0] == "no_room"
     assert fetch(own_web, kept), "none goes in vain"
 

@@ -498,7 +498,7 @@ class QueuePartition:
             for job in [job for seq, job in self.jobs.items() if seq >= below]:
                 self._keep(job)
         views, self.views = set(self.views), ()
-        for view in views:
+        for view in tuple(views):
             view.let_go(self.holders, views)
         return len(views) > 0
 

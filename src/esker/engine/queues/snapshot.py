@@ -15,6 +15,9 @@ start:
 A copy refers to the payload, and copies none. Of a payload that is in the store only, the copy is given a pin: a look
 at the store as it is then, which finds it even if the store lets go of it a moment later.
 
+A view that was walked to its end holds no jobs any more, but it stays where it is told of changes until the first one:
+as long as there was none, what was gathered is still how the queue is.
+
 What the barrier has copied waits to be taken by the next slice. If nobody takes it, and it grows past
 `WAITING_BYTES_MAX`, the view gives up: it then holds nothing, and says why.
 """
@@ -96,6 +99,8 @@ class QueueView:
     def __init__(self, machine: Machine, topic: Topic) -> None:
         self.jobs = topic.jobs
         self.gave_up = False
+        self.walked = False
+        self.changed = False  # some job, since this was made; new ones are not told of
         self.waiting_bytes = 0  # of what the barrier has copied
         self.waiting: set[PartitionView] = set()  # those who have such copies
         self._parts = [PartitionView(self, machine, partition) for partition in topic.partitions]
@@ -111,6 +116,25 @@ class QueueView:
                 return piece
             self._turn += 1
         return None
+
+    @property
+    def current(self) -> bool:
+        """Whether the queue is still as it was. One without partitions has nothing to tell by, so it never is."""
+        return not self.changed and bool(self._parts) and not any(part.outgrown for part in self._parts)
+
+    def finish(self) -> None:
+        """It was walked to the end. From now on it only looks whether something changes."""
+        self.walked = True
+        if self.changed:
+            self.close()
+        for part in self._parts:
+            part.rest()
+
+    def told(self) -> None:
+        """Something changes."""
+        self.changed = True
+        if self.walked:
+            self.close()
 
     def give_up(self) -> None:
         self.gave_up = True
@@ -154,6 +178,7 @@ class PartitionView:
 
     def keep(self, job: Job) -> None:
         """The job is about to change, or to go."""
+        self._owner.told()
         seq = job.seq
         if not self._cursor <= seq < self._end or seq in self._passed:
             return
@@ -173,15 +198,25 @@ class PartitionView:
 
     def pass_over(self, seq: int) -> None:
         """A job comes in under an old seq."""
+        self._owner.told()
         if self._cursor <= seq < self._end:
             self._passed.add(seq)
 
     def let_go(self, holders: dict[int, bytes], sharers: set[PartitionView]) -> None:
         """The partition gives its jobs away: nothing changes them any more."""
+        self._owner.told()
+        if self._owner.walked:
+            sharers.discard(self)
+            return
         self._partition = None
         self._held = holders
         self._pin = self._machine.cold.pin()  # the store will let go of them too
         self._sharers = sharers
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether the partition has new jobs."""
+        return self._partition is None or self._partition.next_seq != self._end
 
     # -- what the walk takes
 
@@ -230,6 +265,10 @@ class PartitionView:
         if SPARSE * len(self._jobs) < self._end - self._cursor:
             keys = sorted(self._jobs)  # nearly in order already
             self._keys = keys[: bisect_left(keys, self._end)]
+
+    def rest(self) -> None:
+        """What the walk needed goes."""
+        self._passed, self._keys, self._pin = set(), None, None
 
     def close(self) -> None:
         """Harmless when it was closed before."""

@@ -32,6 +32,16 @@ _PAGE: Final = (
     Parameter("page_size", "integer", "how many, 1 to 1000", 100),
     Parameter("cursor", "string", "next_cursor of the page before"),
 )
+_RANGE: Final = (
+    Parameter("from", "integer", "the first offset", 1),
+    Parameter("to", "integer", "the offset behind the last; else all there are"),
+    Parameter("epoch", "integer", "refuse when the topic was made again since"),
+    Parameter("columns", "string", "which, in this order, with commas", ",".join(bulk.COLUMNS)),
+    Parameter("tag_prefix", "string", "only records whose tag begins so"),
+    Parameter("since_ms", "integer", "only records that came then or later"),
+    Parameter("until_ms", "integer", "only records that came before"),
+    Parameter("on_gap", "string", "fail or skip where records of the range are lost", "fail"),
+)
 _TOPIC: Final = "/v0/topics/{topic}"
 _BOTH: Final = Scope.READ | Scope.WRITE
 ARROW: Final = ARROW_MEDIA.decode()
@@ -86,16 +96,12 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="GET", path=_of_topic("records"), says="A range of a log, as an Arrow stream.", needs=Scope.READ,
         stream=bulk.read_records, media=ARROW, errors=(400, 404, 406, 409, 410, 501),
-        query=(
-            Parameter("from", "integer", "the first offset", 1),
-            Parameter("to", "integer", "the offset behind the last; else all there are"),
-            Parameter("epoch", "integer", "refuse when the topic was made again since"),
-            Parameter("columns", "string", "which, in this order, with commas", ",".join(bulk.COLUMNS)),
-            Parameter("tag_prefix", "string", "only records whose tag begins so"),
-            Parameter("since_ms", "integer", "only records that came then or later"),
-            Parameter("until_ms", "integer", "only records that came before"),
-            Parameter("on_gap", "string", "fail or skip where records of the range are lost", "fail"),
-        ),
+        query=_RANGE,
+    ),
+    Route(
+        method="GET", path=_of_topic("records/file"), says="The next records of a range, as a file of the node.",
+        needs=Scope.READ, endpoint=bulk.make_file, answer=bulk.FileAnswer, errors=(400, 404, 409, 410, 501),
+        query=_RANGE,
     ),
     Route(
         method="POST", path=_of_topic("snapshots"), says="Take a snapshot of the jobs of a queue.", needs=Scope.READ,
@@ -105,6 +111,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="GET", path="/v0/snapshots/{snapshot}/{chunk}", says="A chunk of a snapshot, as an Arrow stream.",
         needs=Scope.READ, stream=snapshots.read_chunk, media=ARROW, errors=(400, 404, 406, 501, 507),
+    ),
+    Route(
+        method="GET", path="/v0/snapshots/{snapshot}/{chunk}/file", says="Where a chunk of a snapshot lies.",
+        needs=Scope.READ, endpoint=snapshots.chunk_file, answer=snapshots.ChunkFileAnswer, errors=(400, 404, 507),
     ),
     Route(
         method="DELETE", path="/v0/snapshots/{snapshot}", says="Forget a snapshot: its files go.", needs=Scope.READ,

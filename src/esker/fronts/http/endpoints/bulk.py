@@ -18,7 +18,17 @@ from esker.fronts.http.names import fits, topic_name
 from esker.fronts.http.reading import to_nodes
 from esker.fronts.http.streams.columns import ARROW_MEDIA, need_arrow, need_columns, stream_arrow
 from esker.node.planning import PATTERN_CHARS_MAX, TIMES_MAX, TOPICS_MAX, PlanRefused, PlanWish
-from esker.node.ranges import CHUNK_BYTES, CHUNK_ROWS, Range, RangeRefused, RangeWish, Room
+from esker.node.ranges import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    NotHere,
+    Range,
+    RangeLost,
+    RangeRefused,
+    RangeWish,
+    Room,
+)
+from esker.node.spool import NoFile
 
 COLUMNS: Final = ("offset", "timestamp", "value", "tag", "node", "meta")
 _BLOCK_ROWS: Final = 256  # of a diff that does not say how many
@@ -41,6 +51,21 @@ class PlanBody(msgspec.Struct, kw_only=True):
     at_ms: Annotated[list[Unsigned], Meta(max_length=TIMES_MAX)] = []
     events: bool = False
     files: bool = True
+
+
+class FileGap(msgspec.Struct):
+    first: int
+    last: int
+    reason: str
+
+
+class FileAnswer(msgspec.Struct):
+    """`path` null: no record lives there. The range goes on at `next` and ends before `to`; `gaps` are of all of it."""
+
+    path: str | None
+    next: int
+    to: int
+    gaps: list[FileGap]
 
 
 _plan_decoder = msgspec.json.Decoder(PlanBody)
@@ -73,6 +98,19 @@ async def read_records(call: Call) -> None:
     await need_arrow(call)
     found = open_range(call, _wish(call, name))
     await stream_arrow(call, _headers(found.number, found.gaps, to=found.end), found.pieces())
+
+
+async def make_file(call: Call) -> Answer:
+    """The next records of a range as a file, for who can open it."""
+    name = named_topic(call)
+    await need_columns()
+    found = open_range(call, _wish(call, name))
+    try:
+        path, following = await found.file()
+    except (NotHere, NoFile, RangeLost) as error:
+        raise HttpError(409, "no_file", f"stream these records: {error}") from error
+    gaps = [FileGap(gap.first, gap.last, gap.reason) for gap in found.gaps]
+    return Answer(encode(FileAnswer(None if path is None else str(path), following, found.end, gaps)), topic=name)
 
 
 async def read_block(call: Call, name: bytes, body: DiffBody) -> Answer:

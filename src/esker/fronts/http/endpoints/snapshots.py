@@ -57,6 +57,10 @@ class SnapshotAnswer(msgspec.Struct):
     expires_ms: int
 
 
+class ChunkFileAnswer(msgspec.Struct):
+    path: str
+
+
 class SnapshotDeletedAnswer(msgspec.Struct):
     snapshot: str
     deleted: bool
@@ -82,18 +86,27 @@ async def take_snapshot(call: Call) -> Answer:
 
 async def read_chunk(call: Call) -> None:
     """Streams a chunk, as soon as it is there."""
-    name = _named(call)
-    text = call.params["chunk"]
-    if _NUMBER.fullmatch(text) is None:
-        raise invalid(f"chunk is {text[:40]!r}; expected a number")
+    name, number = _named(call), _chunk(call)
     await need_arrow(call)
     try:
-        async with call.front.broker.snapshots.chunk(name, int(text)) as file:
+        async with call.front.broker.snapshots.chunk(name, number) as file:
             if file is None:
-                raise HttpError(404, "not_found", f"the snapshot has no chunk {text}")
+                raise _no_chunk(number)
             await stream_arrow(call, (), _pieces(file))
     except SnapshotRefused as error:
         raise _refused(error) from error
+
+
+async def chunk_file(call: Call) -> Answer:
+    """Where a chunk lies, as soon as it is there, for who can open it."""
+    name, number = _named(call), _chunk(call)
+    try:
+        path = await call.front.broker.snapshots.file(name, number)
+    except SnapshotRefused as error:
+        raise _refused(error) from error
+    if path is None:
+        raise _no_chunk(number)
+    return Answer(encode(ChunkFileAnswer(path)))
 
 
 async def delete_snapshot(call: Call) -> Answer:
@@ -113,6 +126,17 @@ def _named(call: Call) -> str:
     except SnapshotRefused as error:
         raise _refused(error) from error
     return name
+
+
+def _chunk(call: Call) -> int:
+    text = call.params["chunk"]
+    if _NUMBER.fullmatch(text) is None:
+        raise invalid(f"chunk is {text[:40]!r}; expected a number")
+    return int(text)
+
+
+def _no_chunk(number: int) -> HttpError:
+    return HttpError(404, "not_found", f"the snapshot has no chunk {number}")
 
 
 def _need_queue(call: Call, name: bytes) -> None:
