@@ -1,6 +1,7 @@
 """Claim and ack of jobs in batches, with a sync before the reply: 50 workers that share one queue.
 
-A worker claims 8 jobs with one request and acks these 8 with the next. On Redis that is XREADGROUP COUNT 8 and one XACK
+A worker claims 8 jobs with one request and acks these 8 with the next, over HTTP; and, to tell the front's share, with
+GETJOB and ACKJOB over the Redis protocol. On Redis that is XREADGROUP COUNT 8 and one XACK
 of 8 ids with appendfsync always; on JetStream a pull of 8 and 8 acks that are confirmed one by one, with sync_interval
 always.
 """
@@ -12,6 +13,7 @@ from functools import partial
 
 from bench import bars, load
 from bench.figures import Run, in_turns
+from bench.fill import fill as fill_queue
 from bench.jetstream import CONSUMER
 from bench.peers import Bench
 from bench.records import fill
@@ -28,11 +30,11 @@ QUEUE = "claims"
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    esker, redis, jetstream = in_turns(
-        bench.rounds, [partial(_esker, bench), partial(_redis, bench), partial(_jetstream, bench)]
-    )
+    contenders = (_esker, _esker_resp, _redis, _jetstream)
+    esker, esker_resp, redis, jetstream = in_turns(bench.rounds, [partial(each, bench) for each in contenders])
     case = f"{WORKERS} workers, {BATCH} jobs at a time"
     yield compared("claims", case, "XREADGROUP + XACK", esker, redis, bars.CLAIMS)
+    yield compared("claims", f"{case}, GETJOB and ACKJOB", "XREADGROUP + XACK", esker_resp, redis, None)
     yield compared("claims", case, "JetStream work queue", esker, jetstream, None)
 
 
@@ -43,6 +45,14 @@ def _esker(bench: Bench) -> Run:
         fill("esker-write", esker.port, QUEUE, jobs)
         esker.rest(REST_SECONDS_MAX)
         return _worked(bench, "esker-claim", esker.port, jobs)
+
+
+def _esker_resp(bench: Bench) -> Run:
+    with bench.esker() as esker:
+        jobs = JOBS_QUICK if bench.quick else JOBS
+        fill_queue(esker, QUEUE, jobs)
+        esker.rest(REST_SECONDS_MAX)
+        return _worked(bench, "esker-lease", esker.port, jobs)
 
 
 def _redis(bench: Bench) -> Run:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench import bars, enqueue, load
+from bench.bars import Bar
 from bench.figures import Latency, Run, alternated, median_latency
 from bench.fill import fill as fill_queue
 from bench.peers import Bench, EskerWhole, PeerFailed
@@ -42,7 +43,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             yield from _records(bench, spark, esker, rows)
             yield from _streams(bench, spark, esker, rows)
         yield _cold(bench, spark, rows)
-        yield _jobs(bench, spark, rows)
+        yield from _jobs(bench, spark, rows)
         yield from _loads(bench, spark)
 
 
@@ -56,25 +57,38 @@ def _session(bench: Bench) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _timed(rows: int, make: Callable[[], DataFrame]) -> Run:
+def _timed(rows: int, make: Callable[[], DataFrame], before: Callable[[], object] = lambda: None) -> Run:
     """Reads everything and throws it away."""
+    before()
     began = time.perf_counter()
     make().write.format("noop").mode("overwrite").save()
     return Run(rows, time.perf_counter() - began, NO_LATENCY)
 
 
-def _beside_parquet(
-    bench: Bench, spark: SparkSession, name: str, rows: int, ours: Callable[[], DataFrame]
-) -> tuple[list[Run], list[Run]]:
-    """The same rows from Esker and from Parquet files that Spark wrote. Each is read once before it counts."""
-    folder = str(bench.folder / f"{name}.parquet")
-    ours().write.option("compression", "zstd").parquet(folder)
-    found = spark.read.parquet(folder).count()
-    if found != rows:
-        raise PeerFailed(f"Spark read {found:,} of {rows:,} rows of {name}")
-    one, two = partial(_timed, rows, ours), partial(_timed, rows, lambda: spark.read.parquet(folder))
-    one(), two()
-    return alternated(bench.rounds, one, two)
+class _Parquet:
+    """The same rows in Parquet files that Spark wrote."""
+
+    def __init__(self, bench: Bench, spark: SparkSession, name: str, rows: int, ours: Callable[[], DataFrame]) -> None:
+        self._bench = bench
+        self._spark = spark
+        self._folder = str(bench.folder / f"{name}.parquet")
+        self._rows = rows
+        ours().write.option("compression", "zstd").parquet(self._folder)
+        found = self._read().count()
+        if found != rows:
+            raise PeerFailed(f"Spark read {found:,} of {rows:,} rows of {name}")
+
+    def _read(self) -> DataFrame:
+        return self._spark.read.parquet(self._folder)
+
+    def beside(
+        self, case: str, bar: Bar | None, ours: Callable[[], DataFrame], before: Callable[[], object] = lambda: None
+    ) -> Row:
+        """Both are read once before it counts. `before`: what is done before each read of ours, and not counted."""
+        one, two = partial(_timed, self._rows, ours, before), partial(_timed, self._rows, self._read)
+        one(), two()
+        here, there = alternated(self._bench.rounds, one, two)
+        return compared("spark", case, "Parquet", here, there, bar)
 
 
 def _topic(spark: SparkSession, esker: EskerWhole, **options: str) -> DataFrame:
@@ -82,13 +96,22 @@ def _topic(spark: SparkSession, esker: EskerWhole, **options: str) -> DataFrame:
 
 
 def _records(bench: Bench, spark: SparkSession, esker: EskerWhole, rows: int) -> Iterator[Row]:
+    def ours(**options: str) -> Callable[[], DataFrame]:
+        return lambda: _topic(spark, esker, **options)
+
+    def restart() -> None:
+        esker.stop()
+        esker.start()
+
     with _watched(esker) as peak:
-        here, there = _beside_parquet(bench, spark, "records", rows, lambda: _topic(spark, esker))
-    yield compared("spark", f"{rows:,} records of a log", "Parquet", here, there, bars.SPARK_RECORDS)
+        parquet = _Parquet(bench, spark, "records", rows, ours())
+        yield parquet.beside(f"{rows:,} records of a log, on its machine", bars.SPARK_RECORDS, ours())
+        yield parquet.beside("… streamed, as to another machine", None, ours(direct="false"))
     yield Row(
         measure="spark", case=f"the node's memory while {rows:,} records are read", value=peak() / 1e6, unit=" MB",
         bar=bars.SPARK_MEMORY,
     )  # fmt: skip
+    yield parquet.beside("… for the first time since the node's start", None, ours(), restart)
 
 
 @contextmanager
@@ -120,20 +143,28 @@ def _cold(bench: Bench, spark: SparkSession, rows: int) -> Row:
                 raise PeerFailed(f"{archived:,} of {rows:,} records reached the archive in {ARCHIVE_SECONDS_MAX:.0f} s")
             time.sleep(1)
         esker.rest(REST_SECONDS_MAX)
-        here, there = _beside_parquet(bench, spark, "cold", rows, lambda: read(spark, TOPIC, endpoint=esker.url))
-    case = f"{rows:,} records, {archived / rows:.0%} of them in the archive"
-    return compared("spark", case, "Parquet", here, there, bars.SPARK_COLD)
+
+        def ours() -> DataFrame:
+            return read(spark, TOPIC, endpoint=esker.url)
+
+        case = f"{rows:,} records, {archived / rows:.0%} of them in the archive"
+        return _Parquet(bench, spark, "cold", rows, ours).beside(case, bars.SPARK_COLD, ours)
 
 
-def _jobs(bench: Bench, spark: SparkSession, rows: int) -> Row:
+def _jobs(bench: Bench, spark: SparkSession, rows: int) -> Iterator[Row]:
     with bench.esker_whole() as esker:
         fill_queue(esker, TOPIC, rows)
         esker.rest(REST_SECONDS_MAX)
-        here, there = _beside_parquet(
-            bench, spark, "jobs", rows,
-            lambda: _topic(spark, esker, table="jobs"),
-        )  # fmt: skip
-    return compared("spark", f"{rows:,} jobs of a queue, at one moment", "Parquet", here, there, bars.SPARK_JOBS)
+        more = iter(range(rows, 2 * rows))
+
+        def ours() -> DataFrame:
+            return _topic(spark, esker, table="jobs")
+
+        parquet = _Parquet(bench, spark, "jobs", rows, ours)
+        yield parquet.beside(f"{rows:,} jobs of a queue that rests", bars.SPARK_JOBS, ours)
+        yield parquet.beside(
+            "… that has changed since the last read", None, ours, lambda: fill_queue(esker, TOPIC, 1, next(more))
+        )
 
 
 # -- streams

@@ -17,7 +17,7 @@ import msgspec
 
 PAYLOAD_BYTES = 200
 PRIORITIES = 100
-_GETJOB_LINES = 8  # *1 *3 $ queue $ id $ payload: counts, lengths and values, a line each
+_GETJOB_LINES, _ID_LINE = 7, 5  # of a job, behind the first line: *3 $ queue $ id $ payload, a line each
 
 
 class UnexpectedAnswer(Exception):
@@ -82,10 +82,11 @@ class EskerEnqueue:
 
 
 class EskerLease:
-    """GETJOB, then ACKJOB of what it gave."""
+    """GETJOB of `batch` jobs, then ACKJOB of what it gave."""
 
     def __init__(self, part: Part) -> None:
-        self._getjob = resp(b"GETJOB", b"FROM", part.queue)
+        self._batch = part.batch
+        self._getjob = resp(b"GETJOB", b"COUNT", b"%d" % part.batch, b"FROM", part.queue)
         self._leasing = True
 
     def begin(self) -> bytes:
@@ -94,15 +95,15 @@ class EskerLease:
 
     def follow(self, answer: bytes) -> bytes | None:
         if not self._leasing:
-            expect(answer, b":1")
+            expect(answer, b":%d" % self._batch)
             return None
-        expect(answer, b"*1")
+        expect(answer, b"*%d" % self._batch)
         self._leasing = False
-        return resp(b"ACKJOB", answer.split(b"\r\n", 6)[5])
+        return resp(b"ACKJOB", *answer.split(b"\r\n")[_ID_LINE::_GETJOB_LINES])
 
     def complete(self, answer: bytes) -> bool:
-        if self._leasing and answer.startswith(b"*1"):
-            return answer.count(b"\r\n") == _GETJOB_LINES
+        if self._leasing and answer.startswith(b"*"):
+            return answer.count(b"\r\n") == 1 + self._batch * _GETJOB_LINES
         return answer.endswith(b"\r\n")
 
 

@@ -214,6 +214,8 @@ def _add_marked(block: _Block, jobs: list[Job]) -> None:
 def _payloads(number: int, piece: Piece, jobs: list[Job]) -> list[bytes | None]:
     """Those that are in the store only are read from there."""
     payloads = [job.payload for job in jobs]
+    if piece.pin is not None and not piece.pins and not any(payloads):  # all of a deep backlog
+        return list(piece.pin.payloads(number, piece.partition, [job.seq for job in jobs]))
     rest: list[int] = []
     for place in [place for place, payload in enumerate(payloads) if payload is None]:
         seq = jobs[place].seq

@@ -140,6 +140,8 @@ def cold_payloads(store: StoreView, number: int, index: int, seqs: Sequence[int]
 def _end_of_run(seqs: Sequence[int], start: int) -> int:
     """The first place behind `start` whose seq does not follow the one before it."""
     distance = seqs[start] - start
+    if seqs[-1] - (len(seqs) - 1) == distance:  # they rise, so none is missing up to the last
+        return len(seqs)
     for place in range(start + 1, len(seqs)):
         if seqs[place] - place != distance:
             return place

@@ -62,6 +62,9 @@ class RocksStore:
             yield key, value
 
     def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
+        view = None if self._view is None else self._view()
+        if view is not None:
+            view.outdated = True  # before anything is written
         self._view = None
         batch = WriteBatch(raw_mode=True)
         for start, end in ranges:
@@ -99,10 +102,13 @@ class _View:
     """A snapshot for look-ups and an iterator for scans.
 
     An iterator sees what was there when it was made; those that rocksdict makes from a snapshot (0.3.29) see what is
-    there then, without a word. It has one place, so a scan is done in one go.
+    there then, without a word. It has one place, so a scan is done in one go. As long as nothing was written since, a
+    new iterator sees the same, and one that gives pairs costs half as much.
     """
 
     def __init__(self, db: Rdict) -> None:
+        self._db = db
+        self.outdated = False  # something was written since, or is about to be
         self._snapshot = db.snapshot()
         self._iterator = db.iter()
         self._scanning = Lock()
@@ -118,6 +124,14 @@ class _View:
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
+        pair: tuple[bytes, bytes]
+        pairs = self._db.items(from_key=start)
+        if not self.outdated:  # and was not when they were made
+            for pair in pairs:  # type: ignore[assignment]  # raw mode has only bytes
+                if pair[0] >= end:
+                    break
+                found.append(pair)
+            return iter(found)
         iterator = self._iterator
         with self._scanning:
             iterator.seek(start)
