@@ -265,8 +265,9 @@ def test_claimers_of_one_window_share_evenly(api: Api, topic: str) -> None:
     gate = threading.Barrier(10)
 
     def claim(name: str) -> None:
-        gate.wait()
-        shares.append([whole(job, "$seq") for job in api.claim(topic, name, 10)])
+        with Api(api.port, http2=api.http2) as own:
+            gate.wait()
+            shares.append([whole(job, "$seq") for job in own.claim(topic, name, 10)])
 
     threads = [threading.Thread(target=claim, args=(f"w{number}",)) for number in range(10)]
     for thread in threads:

@@ -103,3 +103,16 @@ def test_what_is_refused_together_is_answered_one_by_one(tmp_path: Path) -> None
         assert added.startswith(b"+DI")
 
     _with_clients(tmp_path, 2, scene)
+
+
+def test_jobs_of_clients_that_leave_at_once_are_added_all_the_same(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        ways = (lambda client: client.connection_lost(None), Connection.hang_up, Connection.eof_received)
+        for (client, _), leave in zip(clients, ways, strict=False):
+            client.data_received(encoded("ADDJOB", "q", "x", 0))
+            leave(client)
+        last, heard = clients[-1]
+        last.data_received(encoded("QLEN", "q"))
+        assert await heard.wait_for(1) == [b":3"]
+
+    _with_clients(tmp_path, 4, scene)

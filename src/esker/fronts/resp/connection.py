@@ -40,6 +40,13 @@ class Cancellable(Protocol):
 
 
 class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_arrived", "_backlog", "_backlog_bytes", "_encode", "_ended", "_reading", "_unheard", "_waiter",
+        "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "gathered", "held", "id",
+        "ids", "last_entry", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk", "out",
+        "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
+    )  # fmt: skip
+
     def __init__(self, server: RespServer) -> None:
         self.server = server
         self.broker = server.broker
@@ -60,21 +67,22 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.peer = self.local = "?:0"
 
-        self._parser = Parser(trusted=self.authenticated)
+        self._arrived = server.arrived
+        self.parser = Parser(trusted=self.authenticated)
         self.out: list[bytes] = []  # replies of this turn
         self.gathered: bytes | None = None  # the queue for which the server's gathering holds commands of this client
         self.unsettled = 0  # turns whose replies wait for the disk
-        self._queued = 0  # chunks of commands that wait for the turn to run
+        self.queued = 0  # chunks of commands that wait for the turn to run
         self._backlog: list[Arguments] = []
         self._backlog_bytes = 0
         self._reading = True
-        self._held = False
+        self.held = False
         self._waiter: Cancellable | None = None
         self._encode: Callable[[Leased], bytes] | None = None  # set while it waits for jobs
         self._unheard = False  # the reply of the held command is not wanted
         self._ended = False  # the client sends no more
         self.closing = False  # no more is executed
-        self._congestion: asyncio.TimerHandle | None = None
+        self.congestion: asyncio.TimerHandle | None = None
 
     # -- transport
 
@@ -94,36 +102,38 @@ class Connection(asyncio.Protocol):
         self.refresh_care()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.server.take_arrived()
         self.closing = True
         self.transport = None
         if self._waiter is not None:
             self._waiter.cancel()
             self._waiter = self._encode = None
-        if self._congestion is not None:
-            self._congestion.cancel()
+        if self.congestion is not None:
+            self.congestion.cancel()
         self._backlog.clear()
         self.server.forget(self)
 
     def eof_received(self) -> bool:
         """The client sends no more. What it sent is executed and answered; what it waits for is not."""
+        self.server.take_arrived()
         self._ended = True
         if self._waiter is not None:
             self._waiter.cancel()
         if self.gathered is not None:
             self.server.gathering.flush()
-        if self._queued:
+        if self.queued:
             return True
         self.closing = True
         return bool(self.unsettled or self.out)
 
     def pause_writing(self) -> None:
         """The soft limit of unread replies is reached: from now on the time runs."""
-        self._congestion = self.server.loop.call_later(self.server.options.output_soft_s, self._cut_slow_reader)
+        self.congestion = self.server.loop.call_later(self.server.options.output_soft_s, self._cut_slow_reader)
 
     def resume_writing(self) -> None:
-        if self._congestion is not None:
-            self._congestion.cancel()
-            self._congestion = None
+        if self.congestion is not None:
+            self.congestion.cancel()
+            self.congestion = None
 
     def _cut_slow_reader(self) -> None:
         self.server.slow_readers_cut += 1
@@ -133,24 +143,27 @@ class Connection(asyncio.Protocol):
     # -- executing
 
     def data_received(self, data: bytes) -> None:
-        server = self.server
-        server.bytes_in += len(data)
+        """It is looked at together with what the others sent."""
+        arrived = self._arrived
+        if not arrived:
+            self.server.schedule_turn()
+        arrived.append((self, data))
+
+    def take(self, data: bytes) -> None:
+        """A chunk that was not taken by its shape."""
         if self.closing:
             return
-        parser = self._parser
-        quick = not (self.careful or self._held or self._queued or parser.torn or parser.attention)
-        if quick and server.gathering.take_unparsed(self, data):
-            return
+        server, parser = self.server, self.parser
+        quick = not (self.careful or self.held or self.queued or parser.torn or parser.attention)
         self.seen_at = server.loop.time()
         commands = parser.feed(data)
         if quick and commands and not parser.attention and server.gathering.take(self, commands, data):
             return
-        if self._held:
+        if self.held:
             self._hold_back(commands, len(data))
         elif commands or parser.attention:
-            self._queued += 1
+            self.queued += 1
             if self.authenticated:
-                server.schedule_turn()
                 server.turn.append((self, commands))
             else:  # how the rest of its bytes are to be read depends on what this does
                 self.take_turn(commands)
@@ -158,18 +171,18 @@ class Connection(asyncio.Protocol):
 
     def take_turn(self, commands: list[Arguments]) -> None:
         """Executes a chunk of commands. The server calls it for every client that has sent something, then `send`."""
-        self._queued -= 1
+        self.queued -= 1
         if self.gathered is not None:
             self.server.gathering.flush()
         if self.closing:
             return
-        if self._held:  # an earlier chunk of this turn blocks
+        if self.held:  # an earlier chunk of this turn blocks
             self._hold_back(commands, 0)
             return
         self._run(commands)
-        if self._queued:
+        if self.queued:
             return
-        if self._parser.attention:
+        if self.parser.attention:
             self._read_on()
         if self._ended:
             self.closing = True
@@ -263,21 +276,17 @@ class Connection(asyncio.Protocol):
         self.careful = bool(
             not self.authenticated or self.muted or self.skip_next or server.monitors or server.paused_until
         )
-        self._parser.trusted = self.authenticated
+        self.parser.trusted = self.authenticated
 
     def _read_on(self) -> None:
         """Commands that were not parsed yet because of a password to come; then, perhaps, the end of the stream."""
-        while self._parser.more and not (self._held or self.closing):
-            self._run(self._parser.feed(b""))
-        if self._parser.error is not None and not (self._held or self.closing):
-            self.out.append(encoding.error(f"ERR {self._parser.error}"))
+        while self.parser.more and not (self.held or self.closing):
+            self._run(self.parser.feed(b""))
+        if self.parser.error is not None and not (self.held or self.closing):
+            self.out.append(encoding.error(f"ERR {self.parser.error}"))
             self.closing = True
 
     # -- holding
-
-    @property
-    def held(self) -> bool:
-        return self._held
 
     @property
     def waits_for_jobs(self) -> bool:
@@ -285,7 +294,7 @@ class Connection(asyncio.Protocol):
 
     def hold(self, waiter: Cancellable | None) -> None:
         """The running command replies later, through `release`. `waiter` is cancelled if the client leaves."""
-        self._held = True
+        self.held = True
         self._waiter = waiter
 
     def wait_for_jobs(self, topics: Sequence[bytes], timeout_ms: int, encode: Callable[[Leased], bytes]) -> None:
@@ -312,10 +321,10 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Goes on with what came while it was held; in a turn of its own, as `release` may run inside another's."""
-        if self._backlog or self._parser.attention:
+        if self._backlog or self.parser.attention:
             self.server.loop.call_soon(self._run_backlog)
         else:
-            self._held = False
+            self.held = False
 
     def _hold_back(self, commands: list[Arguments], size: int) -> None:
         self._backlog.extend(commands)
@@ -327,12 +336,12 @@ class Connection(asyncio.Protocol):
     def _run_backlog(self) -> None:
         if self.closing:
             return
-        self._held = False
+        self.held = False
         backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
         self._run(backlog)
         self._read_on()
         self.send()
-        if not (self._reading or self._held) and self.transport is not None:
+        if not (self._reading or self.held) and self.transport is not None:
             self._reading = True
             self.transport.resume_reading()
 
@@ -350,14 +359,9 @@ class Connection(asyncio.Protocol):
     def settle(self, data: bytes) -> None:
         """The replies of a turn, once they are durable."""
         self.unsettled -= 1
-        transport = self.transport
-        if transport is not None and self._congestion is None and not self.closing:  # as `write`, without a call
-            self.server.bytes_out += len(data)
-            transport.write(data)
-        else:
-            self.write(data)
-            if self.closing:
-                self.close_when_flushed()
+        self.write(data)
+        if self.closing:
+            self.close_when_flushed()
 
     def write(self, data: bytes) -> None:
         transport = self.transport
@@ -365,7 +369,7 @@ class Connection(asyncio.Protocol):
             return
         self.server.bytes_out += len(data)
         transport.write(data)
-        if self._congestion is not None and transport.get_write_buffer_size() > self.server.options.output_bytes_max:
+        if self.congestion is not None and transport.get_write_buffer_size() > self.server.options.output_bytes_max:
             self._cut_slow_reader()
 
     @property
@@ -379,7 +383,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def unparsed_bytes(self) -> int:
-        return self._parser.buffered + self._backlog_bytes
+        return self.parser.buffered + self._backlog_bytes
 
     def close_after_replies(self) -> None:
         """Executes no more; ends when every reply so far is written."""
@@ -387,6 +391,7 @@ class Connection(asyncio.Protocol):
 
     def hang_up(self) -> None:
         """Ends without executing more; what it was promised still goes out, what it waits for does not."""
+        self.server.take_arrived()
         self.closing = True
         if self._waiter is not None:
             self._waiter.cancel()
@@ -399,6 +404,6 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def close_when_flushed(self) -> None:
-        waiting = self.unsettled or self.out or self._queued or self.gathered is not None
+        waiting = self.unsettled or self.out or self.queued or self.gathered is not None
         if not waiting and self.transport is not None:
             self.transport.close()

@@ -21,7 +21,7 @@ from esker.engine.replies import Added
 from esker.errors import EskerError
 from esker.fronts.resp.commands.addjob import RETRY_MS, TTL_MS, addjob
 from esker.fronts.resp.errors import failed
-from esker.fronts.resp.shapes import Shapes
+from esker.fronts.resp.shapes import END, TAIL, Shapes
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -55,10 +55,45 @@ class Gathering:
         self._size = 0
         self._shapes = Shapes()
 
-    def take_unparsed(self, client: Connection, data: bytes) -> bool:
-        """True: `data` is whole commands of a known shape, and `flush` will execute and answer them."""
-        found = self._shapes.split(data)
-        return found is not None and self._gather(client, *found)
+    def take_all(self, arrived: list[tuple[Connection, bytes]]) -> None:
+        """What all clients have sent: chunks of a known shape are gathered unparsed, the clients see to the others.
+
+        Most chunks of a busy broker are one job of a known shape. For those all that follows is written out here: with
+        a call for each step they would cost half as much again.
+        """
+        server, shape_of = self._server, self._shapes.known.get
+        size = 0
+        for client, data in arrived:
+            length = len(data)
+            size += length
+            shape = shape_of(length)
+            parser = client.parser
+            if shape is None or client.careful or client.held or client.queued or parser.torn or parser.attention:
+                client.take(data)
+            elif (
+                shape.jobs == 1
+                and client.gathered is None
+                and data.startswith(shape.head)
+                and data.endswith(TAIL)
+                and not (client.closing or server.leaving)
+                and self._size < limits.ENQUEUE_JOBS_MAX
+            ):
+                queue = shape.queue
+                gathered = self._queues.get(queue) or self._begin(queue)
+                gathered.clients.append(client)
+                gathered.counts.append(1)
+                gathered.payloads.append(data[shape.start : END])
+                client.gathered = queue
+                self._size += 1
+            else:
+                found = None if client.closing else self._shapes.split(data)
+                if found is None or not self._gather(client, *found):
+                    client.take(data)
+        server.bytes_in += size
+
+    def _begin(self, queue: bytes) -> _Gathered:
+        gathered = self._queues[queue] = _Gathered()
+        return gathered
 
     def take(self, client: Connection, chunk: list[Arguments], data: bytes) -> bool:
         """True: `flush` will execute and answer it. False: it holds something else; run it command by command.
@@ -82,10 +117,7 @@ class Gathering:
             self._size = len(payloads)
             if len(payloads) > limits.ENQUEUE_JOBS_MAX:
                 return False
-        gathered = self._queues.get(queue)
-        if gathered is None:
-            gathered = self._queues[queue] = _Gathered()
-            self._server.schedule_turn()
+        gathered = self._queues.get(queue) or self._begin(queue)
         gathered.clients.append(client)
         gathered.counts.append(len(payloads))
         gathered.payloads += payloads

@@ -49,7 +49,8 @@ class RespServer:
         self.clients: dict[int, Connection] = {}
         self.monitors: set[Connection] = set()
         self.gathering = Gathering(self)
-        self.turn: list[tuple[Connection, list[Arguments]]] = []  # what arrived and was not executed yet
+        self.arrived: list[tuple[Connection, bytes]] = []  # and nobody has looked at it
+        self.turn: list[tuple[Connection, list[Arguments]]] = []  # what was parsed and not executed yet
         self._turn_due = False
         self._departure: Departure | None = None  # the youngest
         self.slowlog = SlowLog(self.options.slowlog_entries_max)
@@ -144,12 +145,20 @@ class RespServer:
     def run_turn(self) -> None:
         """Executes together what arrived in one turn of the loop."""
         self._turn_due = False
+        self.take_arrived()
         turn, self.turn = self.turn, []
         for client, chunk in turn:
             client.take_turn(chunk)
         self.gathering.flush()
         for client, _ in turn:
             client.send()
+
+    def take_arrived(self) -> None:
+        """Looks at what arrived: plain ADDJOBs are gathered, everything else waits for its turn."""
+        if self.arrived:
+            chunks = self.arrived[:]
+            self.arrived.clear()  # it is one list for good: every client has it at hand
+            self.gathering.take_all(chunks)
 
     def schedule_turn(self) -> None:
         if not self._turn_due:
