@@ -284,9 +284,10 @@ class Range:
 
     async def file(self) -> Filed:
         """The next of it as a file, while the one behind that is being made. Raises as `pieces` does, and NotHere."""
-        path = await self._file()
-        if self._position < self._last:
-            self._ranges.make_ahead(copy(self)._file())
+        path = await self._file() if self._position < self._last else None
+        if self._position >= self._last:
+            return Filed(path, self.end)  # what lies behind was narrowed away
+        self._ranges.make_ahead(copy(self)._file())
         return Filed(path, self._position + 1)
 
     async def _file(self) -> Path | None:

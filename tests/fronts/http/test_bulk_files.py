@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as StillWaiting
 from pathlib import Path
 
 import httpx
 import pytest
 
+from esker.journal.segment import SPARE_SUFFIX
 from esker.node import ranges, spool
 from esker.testing.broker import Broker
+from esker.testing.faults import FaultyDisk
 from tests.columns.streams import whole
 from tests.fronts.http.streams.wire import eventually
 from tests.fronts.http.web import KEYS, Refused, Web
@@ -75,6 +79,8 @@ def test_files_hold_what_a_stream_would(small_files: None, web: Web, topic: str)
     assert _rows(web, topic, columns="value,offset") == _streamed(web, topic, columns="value,offset")
     assert _rows(web, topic, tag_prefix="t1") == _streamed(web, topic, tag_prefix="t1")
     assert [row["offset"] for row in _rows(web, topic, 5, to=21)] == list(range(5, 21))
+    for window in ({"until_ms": 1}, {"since_ms": 1 << 50}, {"since_ms": 1, "until_ms": 1 << 50}):
+        assert _rows(web, topic, **window) == _streamed(web, topic, **window)
 
 
 def test_the_same_records_are_the_same_file_whoever_asks(small_files: None, one: Web, topic: str) -> None:
@@ -157,6 +163,24 @@ def test_files_are_the_nodes_own_and_gone_with_it(own: Broker, own_web: Web) -> 
     assert path.parent.stat().st_mode & 0o077 == 0
     own.stop()
     assert not path.exists()
+
+
+def test_no_file_is_told_of_before_it_is_durable() -> None:
+    disk = FaultyDisk()
+    with Broker(disk=disk) as broker, Web(broker.http_url) as web, Web(broker.http_url) as other:
+        web.put("safe", durable=True)
+        # The spare segment is synced too: once it is there, the sync that is held is that of the write.
+        eventually(lambda: list((Path(broker.data) / "journal").glob(f"*{SPARE_SUFFIX}")))
+        with ThreadPoolExecutor(3) as pool:
+            with disk.hold_syncs() as held:
+                writing = pool.submit(web.write, "safe", "x")
+                held.wait_begun()
+                reading = pool.submit(_rows, other, "safe")
+                with pytest.raises(StillWaiting):
+                    reading.result(timeout=0.3)
+                held.release()
+            assert writing.result(10)["seqs"] == [1]
+            assert [row["offset"] for row in reading.result(10)] == [1]
 
 
 def test_what_a_killed_node_left_is_removed(tmp_path: Path) -> None:
