@@ -12,8 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 SOURCES := src tests bench examples
-# Beside the others when there are two cores: they are one long piece, and wait for much of it.
-SPARK_TESTS := tests/spark tests/cli/test_pipeline.py
+# About half of the tests by time. They run beside the others: both wait for much of it, for processes and for disks.
+BESIDE := tests/spark tests/cli/test_pipeline.py tests/crash tests/archive tests/properties
 # What bench compares with: Debian package names. redis-benchmark comes with redis-tools.
 PEERS := redis-server redis-tools beanstalkd
 
@@ -48,11 +48,11 @@ java: setup
 
 test: java ## run the tests (the long ones are `make soak`)
 	@mkdir -p build
-	@$(BIN)/pytest $(SPARK_TESTS) > build/spark-tests.log 2>&1 & spark=$$!; \
-	$(BIN)/pytest $(SPARK_TESTS:%=--ignore=%); rest=$$?; \
-	wait $$spark; with_spark=$$?; \
-	cat build/spark-tests.log; \
-	[ $$rest = 0 ] && [ $$with_spark = 0 ]
+	@$(BIN)/pytest $(BESIDE) > build/tests-beside.log 2>&1 & beside=$$!; \
+	$(BIN)/pytest $(BESIDE:%=--ignore=%); rest=$$?; \
+	wait $$beside; others=$$?; \
+	cat build/tests-beside.log; \
+	[ $$rest = 0 ] && [ $$others = 0 ]
 
 lint: setup ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check $(SOURCES)
