@@ -13,7 +13,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-index-url --no-emit-find-links
 SOURCES := src tests bench examples
 # About half of the tests by time. They run beside the others: both wait for much of it, for processes and for disks.
-BESIDE := tests/spark tests/cli/test_pipeline.py tests/crash tests/archive tests/properties
+BESIDE := tests/spark tests/cli/test_pipeline.py tests/crash tests/archive
 # What bench compares with: Debian package names. redis-benchmark comes with redis-tools.
 PEERS := redis-server redis-tools beanstalkd
 
