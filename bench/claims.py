@@ -1,9 +1,8 @@
 """Claim and ack of jobs in batches, with a sync before the reply: 50 workers that share one queue.
 
 A worker claims 8 jobs with one request and acks these 8 with the next, over HTTP; and, to tell the front's share, with
-GETJOB and ACKJOB over the Redis protocol. On Redis that is XREADGROUP COUNT 8 and one XACK
-of 8 ids with appendfsync always; on JetStream a pull of 8 and 8 acks that are confirmed one by one, with sync_interval
-always.
+GETJOB and ACKJOB over the Redis protocol. On Redis that is XREADGROUP COUNT 8 and one XACK of 8 ids with appendfsync
+always; on JetStream a pull of 8 and 8 acks that are confirmed one by one, with sync_interval always.
 """
 
 from __future__ import annotations

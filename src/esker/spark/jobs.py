@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -76,8 +76,7 @@ def snapshots(
     for topic in topics:
         answer = broker.ask("POST", f"/v0/topics/{name_in_path(topic)}/snapshots", body=told)
         name, jobs, chunks = _taken(answer.body)
-        slices = deal(topic, name, chunks, jobs, options)
-        found += [replace(part, spool=plan.spool) for part in slices]
+        found += deal(topic, name, chunks, jobs, options, plan.spool)
     return found
 
 
@@ -88,9 +87,11 @@ def _taken(answer: Mapping[str, object]) -> tuple[str, int, int]:
         raise Refused("the broker's answer to a snapshot cannot be read; is it of another version?") from None
 
 
-def deal(topic: str, name: str, chunks: int, jobs: int, options: ReadOptions) -> list[JobSlice]:
+def deal(
+    topic: str, name: str, chunks: int, jobs: int, options: ReadOptions, spool: str | None = None
+) -> list[JobSlice]:
     tasks = min(chunks, max(options.partitions_min, -(-jobs // slice_rows(jobs, options))))
-    return [JobSlice(topic, name, tuple(range(number, chunks, tasks))) for number in range(tasks)]
+    return [JobSlice(topic, name, tuple(range(number, chunks, tasks)), spool) for number in range(tasks)]
 
 
 def read_jobs(part: JobSlice, options: ReadOptions) -> Iterator[pa.RecordBatch]:

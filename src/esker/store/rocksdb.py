@@ -125,13 +125,14 @@ class _View:
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
         pair: tuple[bytes, bytes]
-        pairs = self._db.items(from_key=start)
-        if not self.outdated:  # and was not when they were made
-            for pair in pairs:  # type: ignore[assignment]  # raw mode has only bytes
-                if pair[0] >= end:
-                    break
-                found.append(pair)
-            return iter(found)
+        if not self.outdated:
+            pairs = self._db.items(from_key=start)
+            if not self.outdated:  # so it was not when they were made
+                for pair in pairs:  # type: ignore[assignment]  # raw mode has only bytes
+                    if pair[0] >= end:
+                        break
+                    found.append(pair)
+                return iter(found)
         iterator = self._iterator
         with self._scanning:
             iterator.seek(start)

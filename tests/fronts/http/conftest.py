@@ -41,6 +41,19 @@ def one(shared_broker: Broker) -> Iterator[Web]:
 
 
 @pytest.fixture
+def own() -> Iterator[Broker]:
+    """A node that the test has for itself, and may stop."""
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def own_web(own: Broker) -> Iterator[Web]:
+    with Web(own.http_url) as connected:
+        yield connected
+
+
+@pytest.fixture
 def guarded(guarded_broker: Broker) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=guarded_broker.http_url) as client:
         yield client

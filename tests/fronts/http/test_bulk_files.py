@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as StillWaiting
 from pathlib import Path
 
 import httpx
 import pytest
 
-from esker.journal.segment import SPARE_SUFFIX
 from esker.node import ranges, spool
 from esker.testing.broker import Broker
-from esker.testing.faults import FaultyDisk
 from tests.columns.streams import whole
 from tests.fronts.http.streams.wire import eventually
+from tests.fronts.http.unsynced import read_once_synced
 from tests.fronts.http.web import KEYS, Refused, Web
 
 Row = dict[str, object]
@@ -24,18 +21,6 @@ Row = dict[str, object]
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "CHUNK_ROWS", 8)
-
-
-@pytest.fixture
-def own() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def own_web(own: Broker) -> Iterator[Web]:
-    with Web(own.http_url) as web:
-        yield web
 
 
 def _file(web: Web, topic: str, start: int = 1, **query: object) -> Row:
@@ -166,21 +151,7 @@ def test_files_are_the_nodes_own_and_gone_with_it(own: Broker, own_web: Web) -> 
 
 
 def test_no_file_is_told_of_before_it_is_durable() -> None:
-    disk = FaultyDisk()
-    with Broker(disk=disk) as broker, Web(broker.http_url) as web, Web(broker.http_url) as other:
-        web.put("safe", durable=True)
-        # The spare segment is synced too: once it is there, the sync that is held is that of the write.
-        eventually(lambda: list((Path(broker.data) / "journal").glob(f"*{SPARE_SUFFIX}")))
-        with ThreadPoolExecutor(3) as pool:
-            with disk.hold_syncs() as held:
-                writing = pool.submit(web.write, "safe", "x")
-                held.wait_begun()
-                reading = pool.submit(_rows, other, "safe")
-                with pytest.raises(StillWaiting):
-                    reading.result(timeout=0.3)
-                held.release()
-            assert writing.result(10)["seqs"] == [1]
-            assert [row["offset"] for row in reading.result(10)] == [1]
+    assert [row["offset"] for row in read_once_synced(_rows)] == [1]
 
 
 def test_what_a_killed_node_left_is_removed(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as StillWaiting
 from pathlib import Path
 
 import httpx
@@ -15,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from esker.journal.segment import SPARE_SUFFIX
 from esker.testing.broker import Broker
-from esker.testing.faults import FaultyDisk
 from tests.columns.streams import whole
 from tests.crash.process import NodeProcess
 from tests.fronts.http.streams.wire import eventually
+from tests.fronts.http.unsynced import read_once_synced
 from tests.fronts.http.web import KEYS, Refused, Web, listed
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -365,21 +362,7 @@ def test_without_arrow_it_says_what_to_install(one: Web, topic: str, monkeypatch
 
 
 def test_nothing_is_streamed_before_it_is_durable() -> None:
-    disk = FaultyDisk()
-    with Broker(disk=disk) as broker, Web(broker.http_url) as web, Web(broker.http_url) as other:
-        web.put("safe", durable=True)
-        # The spare segment is synced too: once it is there, the sync that is held is that of the write.
-        eventually(lambda: list((Path(broker.data) / "journal").glob(f"*{SPARE_SUFFIX}")))
-        with ThreadPoolExecutor(3) as pool:
-            with disk.hold_syncs() as held:
-                writing = pool.submit(web.write, "safe", "x")
-                held.wait_begun()
-                reading = pool.submit(_rows, other, "safe")
-                with pytest.raises(StillWaiting):
-                    reading.result(timeout=0.3)
-                held.release()
-            assert writing.result(10)["seqs"] == [1]
-            assert _offsets(reading.result(10)) == [1]
+    assert _offsets(read_once_synced(_rows)) == [1]
 
 
 def test_a_stream_goes_on_after_a_kill_where_it_was_cut(tmp_path: Path) -> None:

@@ -42,18 +42,6 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def own() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def own_web(own: Broker) -> Iterator[Web]:
-    with Web(own.http_url) as connected:
-        yield connected
-
-
-@pytest.fixture
 def held_back(small_chunks: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
     """Until it is set, no chunk is written: then the walk stops after the first few."""
     released = Event()
