@@ -32,6 +32,9 @@ from esker.store.interface import Puts, Ranges, StoreView
 _MEMTABLE_BYTES = 8 << 20
 _BLOCK_CACHE_BYTES = 8 << 20
 
+# Looked up once: each CDLL makes a class, and a class is a cycle. None where the C library is another than glibc.
+_malloc_trim = getattr(CDLL(None), "malloc_trim", None)
+
 
 class RocksStore:
     def __init__(self, directory: Path) -> None:
@@ -145,9 +148,8 @@ class _View:
 
 def _return_memory() -> None:
     """Gives memory that flushes and compactions have freed back to the system; glibc alone would keep it for later."""
-    trim = getattr(CDLL(None), "malloc_trim", None)  # absent where the C library is another
-    if trim is not None:
-        trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
 def _options() -> Options:

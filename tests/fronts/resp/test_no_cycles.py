@@ -21,14 +21,29 @@ def _serve(wire: Wire, rounds: int) -> None:
         wire("ADDJOB", "q", "refused", 0, "TTL", "x")
 
 
-def test_serving_leaves_nothing_for_the_collector() -> None:
+def _checkpoint(wire: Wire) -> None:
+    before = _checkpoints(wire)
+    assert isinstance(wire("BGREWRITEAOF"), Simple)
+    while _checkpoints(wire) == before:
+        _serve(wire, 1)
+
+
+def _checkpoints(wire: Wire) -> bytes:
+    facts = wire("INFO", "loop")
+    assert isinstance(facts, bytes)
+    return next(line for line in facts.splitlines() if line.startswith(b"checkpoints_done:"))
+
+
+def test_serving_and_checkpoints_leave_nothing_for_the_collector() -> None:
     with Broker() as broker, Wire(broker.resp_port) as wire:
         _serve(wire, 5)
+        _checkpoint(wire)
         gc.collect()
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:
             _serve(wire, 50)
+            _checkpoint(wire)
             gc.collect()
             kinds = {type(garbage).__name__ for garbage in gc.garbage}
         finally:

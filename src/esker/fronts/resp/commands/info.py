@@ -10,9 +10,9 @@ import platform
 import resource
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
+from esker import __version__
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.session import DISQUE_VERSION, REDIS_VERSION
 from esker.fronts.resp.commands.table import command
@@ -28,13 +28,6 @@ SECTIONS: Final = (
 )  # fmt: skip
 _MEMORY: Final = ("used_memory", "used_memory_peak", "used_memory_rss")
 _ON_REQUEST: Final = frozenset({"Commandstats"})  # shown by name, or with `all`
-
-
-def esker_version() -> str:
-    try:
-        return version("esker")
-    except PackageNotFoundError:  # run from a source tree that was not installed
-        return "0"
 
 
 @command(b"INFO", -1, "readonly")
@@ -102,7 +95,7 @@ def _persistence_in_words(server: RespServer, persistence: Section) -> Section:
 def _server(server: RespServer) -> Section:
     uptime = int(time.time() - server.started_at)
     return {
-        "esker_version": esker_version(),
+        "esker_version": __version__,
         "disque_version": DISQUE_VERSION,
         "disque_git_sha1": "00000000",  # of a build of Disque, which this is not
         "disque_git_dirty": 0,
