@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import os
 import socket
 import sys
 import threading
@@ -56,7 +57,8 @@ def _drain(broker: Broker, topic: str) -> list[bytes]:
 
 
 def _files(broker: Broker) -> list[Path]:
-    return sorted(path for path in (Path(broker.data) / "loads").rglob("*") if path.is_file())
+    walk = os.walk(Path(broker.data) / "loads")  # unlike rglob, it may meet a folder that goes meanwhile
+    return sorted(Path(folder, name) for folder, _, names in walk for name in names)
 
 
 def _rows(count: int, first: int = 0) -> dict[str, object]:
