@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import os
 import socket
 import sys
 import threading
