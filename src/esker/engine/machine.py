@@ -30,11 +30,12 @@ from esker.engine.logs.warmth import Warmth
 from esker.engine.queues import clockwork, cohort, consume, control, durability, held, inspect, produce, replays
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import EVOLVE as EVOLVE_QUEUE
-from esker.engine.queues.partition import QueuePartition, Totals
+from esker.engine.queues.partition import EVOLVE_ALL, QueuePartition, Totals
 from esker.engine.replies import Reply
 from esker.engine.topic import Partition, Topic
 from esker.errors import Refusal
 
+JobBatchEvent = events.Enqueued | events.JobLeased | events.JobAcked
 PartitionEvent = events.JobEvent | events.JobsEnqueued | events.LogEvent | events.SeqReserved
 
 
@@ -100,16 +101,20 @@ class Machine:
             if sync and topic.synced:
                 self.must_sync = True
 
-    def record_enqueued(self, partition: QueuePartition, batch: Sequence[events.Enqueued]) -> None:
-        """`record` for many new jobs of one partition at once."""
-        partition.enqueued_all(batch)
+    def record_all(self, partition: QueuePartition, batch: Sequence[JobBatchEvent], sync: bool = True) -> None:
+        """`record` for events of one kind that were decided together."""
+        EVOLVE_ALL[type(batch[0])](partition, batch)
         self.touched.add(partition)
         topic = partition.topic
-        self.queue_grew(topic)
         if topic.journaled:
             self.outbox += batch
-            if topic.synced:
+            if sync and topic.synced:
                 self.must_sync = True
+
+    def record_enqueued(self, partition: QueuePartition, batch: Sequence[events.Enqueued]) -> None:
+        """Makes new jobs of one partition happen, and tells those who follow the queue."""
+        self.record_all(partition, batch)
+        self.queue_grew(partition.topic)
 
     def queue_grew(self, topic: Topic) -> None:
         """Tells those who follow a queue as a log."""

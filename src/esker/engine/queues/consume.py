@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events, limits
@@ -34,6 +35,10 @@ def lease(machine: Machine, command: commands.Lease, now: int) -> Reply:
     count = lease_room(machine, topic, command.count, now)
     deliveries: list[Delivery] = []
     while len(deliveries) < count:
+        if len(topic.partitions) == 1:
+            deliveries += _deliver_run(machine, topic.partitions[0], command, now, count - len(deliveries))
+            if len(deliveries) == count:
+                break
         delivery = deliver_next(machine, topic, command, now)
         if delivery is None:
             break
@@ -87,6 +92,41 @@ def _next_job(topic: Topic) -> tuple[QueuePartition, Job] | None:
     return None if best is None else (best_partition, best_partition.jobs[best & SEQ_MAX])
 
 
+def _deliver_run(
+    machine: Machine, partition: QueuePartition, command: commands.Lease, now: int, count: int
+) -> list[Delivery]:
+    """Leases the best jobs there are, up to `count` and up to one that needs more thought: that is `deliver_next`'s.
+
+    Nearly all jobs are leased here and by the batch, at half the cost.
+    """
+    topic = partition.topic
+    config, number, index = topic.config, topic.number, partition.index
+    roll = machine.dice.getrandbits
+    batch: list[events.JobLeased] = []
+    deliveries: list[Delivery] = []
+    lease_ms = created_ms = -1
+    deadline_ms = first_id = 0  # of that lease time; of seq 0 at that time
+    is_due = None if config.dead_letter is None else partial(deadletters.is_due, topic)
+    for job in partition.pop_ready(count, now, is_due):
+        wanted_ms = job.retry_ms if command.lease_ms is None else command.lease_ms
+        if wanted_ms != lease_ms:
+            lease_ms, deadline_ms = wanted_ms, now + max(1, min(wanted_ms, config.max_lease_ms))
+        if job.created_ms != created_ms:
+            created_ms = job.created_ms
+            first_id = message_id(created_ms, number, index, 0)
+        seq, attempts, token = job.seq, job.attempts + 1, roll(63) or 1
+        payload = job.payload
+        batch.append(events.JobLeased(number, index, seq, now, token, deadline_ms, attempts, command.holder))
+        deliveries.append(Delivery(
+            topic.name, first_id + seq, machine.payload(partition, job) if payload is None else payload, job.priority,
+            token, deadline_ms, attempts, job.nacks, job.requeues, job.retry_ms,
+            job.expires_ms - created_ms if job.expires_ms else 0, job.details,
+        ))  # fmt: skip
+    if batch:
+        machine.record_all(partition, batch, sync=config.leases_durable)
+    return deliveries
+
+
 def _deliver(
     machine: Machine, partition: QueuePartition, job: Job, command: commands.Lease, now: int, excused: bool
 ) -> Delivery:
@@ -119,21 +159,33 @@ def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
     tokens = command.tokens
     if (problem := _tokens_problem(command.ids, tokens)) is not None:
         return problem
-    count = 0
     missed: list[int] = []
+    settled: dict[QueuePartition, dict[int, Job]] = {}
     for position, job_id in enumerate(command.ids):
         found = machine.find(job_id)
-        if found is None or (tokens is not None and _is_stale(found[1], tokens[position], now)):
-            missed.append(job_id)
-            continue
-        partition, job = found
-        topic = partition.topic
-        token = 0 if tokens is None else job.token
-        machine.record(partition, events.JobAcked(topic.number, partition.index, job.seq, now, token))
+        if found is not None:
+            partition, job = found
+            of_partition = settled.setdefault(partition, {})
+            if job.seq not in of_partition and (tokens is None or not _is_stale(job, tokens[position], now)):
+                of_partition[job.seq] = job
+                continue
+        missed.append(job_id)
+    for partition, jobs in settled.items():
+        ack_all(machine, partition, jobs.values(), now, fenced=tokens is not None)
+    return Done(sum(map(len, settled.values())), missed)
+
+
+def ack_all(
+    machine: Machine, partition: QueuePartition, jobs: Collection[Job], now: int, *, fenced: bool = True
+) -> None:
+    """`fenced`: whoever acks has proved to hold the leases."""
+    topic = partition.topic
+    number, index = topic.number, partition.index
+    batch = [events.JobAcked(number, index, job.seq, now, job.token if fenced else 0) for job in jobs]
+    if batch:
+        machine.record_all(partition, batch)
         if topic.config.max_in_flight:
             machine.woken.add(topic.name)  # there is room for another lease
-        count += 1
-    return Done(count, missed)
 
 
 def nack(machine: Machine, command: commands.Nack, now: int) -> Reply:

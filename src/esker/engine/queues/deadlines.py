@@ -12,19 +12,19 @@ never early, and at most that much late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 
 class Deadlines:
-    """`due_of(seq)` is the owner's truth: the time this job waits for here, 0 for none (or no such job)."""
+    """`dues_of(seqs)` is the owner's truth: the times these jobs wait for here, 0 for none (or no such job)."""
 
-    __slots__ = ("_buckets", "_due_of", "_garbage", "_mask", "_order", "_shift")
+    __slots__ = ("_buckets", "_dues_of", "_garbage", "_mask", "_order", "_shift")
 
-    def __init__(self, shift: int, due_of: Callable[[int], int]) -> None:
+    def __init__(self, shift: int, dues_of: Callable[[Iterable[int]], list[int]]) -> None:
         self._shift = shift
         self._mask = (1 << shift) - 1
-        self._due_of = due_of
+        self._dues_of = dues_of
         self._buckets: dict[int, list[int]] = {}
         self._garbage: dict[int, int] = {}
         self._order: list[int] = []
@@ -44,20 +44,20 @@ class Deadlines:
             bucket += seqs
         return number << self._shift
 
-    def cancel(self, due_ms: int) -> None:
-        """One job no longer waits for `due_ms`. Call it after the owner's truth has changed."""
+    def cancel(self, due_ms: int, count: int = 1) -> None:
+        """So many jobs no longer wait for `due_ms`. Call it after the owner's truth has changed."""
         number = (due_ms + self._mask) >> self._shift
         bucket = self._buckets.get(number)
         if bucket is None:
             return  # already taken
-        garbage = self._garbage.get(number, 0) + 1
+        garbage = self._garbage.get(number, 0) + count
         if garbage * 2 < len(bucket):
             self._garbage[number] = garbage
             return
         self._garbage.pop(number, None)
-        shift, mask, due_of = self._shift, self._mask, self._due_of
-        # A job that left and came back within one bucket is in it twice: once will do.
-        alive = [seq for seq in dict.fromkeys(bucket) if (due_of(seq) + mask) >> shift == number]
+        shift, mask = self._shift, self._mask
+        seqs = dict.fromkeys(bucket)  # a job that left and came back within one bucket is in it twice: once will do
+        alive = [seq for seq, due in zip(seqs, self._dues_of(seqs), strict=True) if (due + mask) >> shift == number]
         if alive:
             self._buckets[number] = alive
             return

@@ -7,7 +7,7 @@ included, unless the clock was there first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events
@@ -40,18 +40,13 @@ def queue_partition(machine: Machine, name: bytes) -> QueuePartition | Refusal:
 
 
 def ack(machine: Machine, command: commands.AckHeld, now: int) -> Reply:
-    def settle(partition: QueuePartition, job: Job) -> None:
-        topic = partition.topic
-        machine.record(partition, events.JobAcked(topic.number, partition.index, job.seq, now, job.token))
-        if topic.config.max_in_flight:
-            machine.woken.add(topic.name)  # there is room for another lease
-
-    return _settle(machine, command, now, settle)
+    return _settle(machine, command, now, lambda partition, jobs: consume.ack_all(machine, partition, jobs, now))
 
 
 def nack(machine: Machine, command: commands.NackHeld, now: int) -> Reply:
-    def settle(partition: QueuePartition, job: Job) -> None:
-        consume.give_back(machine, partition, job, now, command.delay_ms, events.ReturnReason.NACKED)
+    def settle(partition: QueuePartition, jobs: Collection[Job]) -> None:
+        for job in jobs:
+            consume.give_back(machine, partition, job, now, command.delay_ms, events.ReturnReason.NACKED)
 
     return _settle(machine, command, now, settle)
 
@@ -59,12 +54,13 @@ def nack(machine: Machine, command: commands.NackHeld, now: int) -> Reply:
 def extend(machine: Machine, command: commands.ExtendHeld, now: int) -> Reply:
     deadlines: dict[int, int] = {}
 
-    def settle(partition: QueuePartition, job: Job) -> None:
+    def settle(partition: QueuePartition, jobs: Collection[Job]) -> None:
         topic = partition.topic
         deadline_ms = now + max(1, min(command.lease_ms, topic.config.max_lease_ms))
-        event = events.LeaseExtended(topic.number, partition.index, job.seq, now, deadline_ms)
-        machine.record(partition, event, sync=topic.config.leases_durable)
-        deadlines[job.seq] = deadline_ms
+        for job in jobs:
+            event = events.LeaseExtended(topic.number, partition.index, job.seq, now, deadline_ms)
+            machine.record(partition, event, sync=topic.config.leases_durable)
+            deadlines[job.seq] = deadline_ms
 
     return _settle(machine, command, now, settle, deadlines)
 
@@ -73,16 +69,16 @@ def _settle(
     machine: Machine,
     command: commands.AckHeld | commands.NackHeld | commands.ExtendHeld,
     now: int,
-    settle: Callable[[QueuePartition, Job], None],
+    settle: Callable[[QueuePartition, Collection[Job]], None],
     deadlines: dict[int, int] | None = None,
 ) -> Reply:
-    """Calls `settle` for each job whose live lease the holder has; once, however often its seq is named."""
+    """Calls `settle` with the jobs whose live leases the holder has; each once, however often its seq is named."""
     partition = queue_partition(machine, command.topic)
     if isinstance(partition, Refusal):
         return partition
     if (problem := _tokens_problem(command.seqs, command.tokens)) is not None:
         return problem
-    settled: set[int] = set()
+    settled: dict[int, Job] = {}
     skipped: list[int] = []
     for position, seq in enumerate(command.seqs):
         token = None if command.tokens is None else command.tokens[position]
@@ -90,8 +86,8 @@ def _settle(
         if job is None or seq in settled or not _holds(partition, job, command.holder, token, now):
             skipped.append(seq)
         else:
-            settle(partition, job)
-            settled.add(seq)
+            settled[seq] = job
+    settle(partition, settled.values())
     if partition.wake_ms and partition.wake_ms <= now:
         clockwork.run_timers(machine, partition, now, len(command.seqs) + 1)
     counts = partition.counts

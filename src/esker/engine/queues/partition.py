@@ -25,7 +25,7 @@ import msgspec
 
 from esker.engine import events
 from esker.engine.dedup import Dedup, dedup_keys
-from esker.engine.limits import SEQ_BITS
+from esker.engine.limits import SEQ_BITS, SEQ_MAX
 from esker.engine.logs.tags import TagIndex
 from esker.engine.queues.deadlines import Deadlines
 from esker.engine.queues.job import Job, JobState
@@ -99,8 +99,8 @@ class QueuePartition:
         self.bytes = 0
         self.hot_bytes = 0
         self.ready = ReadyHeap(self._ready_key)
-        self.timers = Deadlines(_TIMER_SHIFT, self._due_of)
-        self.expiry = Deadlines(_EXPIRY_SHIFT, self._expiry_of)
+        self.timers = Deadlines(_TIMER_SHIFT, self._dues_of)
+        self.expiry = Deadlines(_EXPIRY_SHIFT, self._expiries_of)
         self.holders: dict[int, bytes] = {}  # of leased jobs, where the holder gave its name
         self.held: dict[bytes, set[int]] = {}  # the same, the other way round
         self.spent: deque[int] = deque()
@@ -115,13 +115,13 @@ class QueuePartition:
             return None
         return ready_key(self.sign, job.priority, seq)
 
-    def _due_of(self, seq: int) -> int:
-        job = self.jobs.get(seq)
-        return 0 if job is None else job.due_ms
+    def _dues_of(self, seqs: Iterable[int]) -> list[int]:
+        find = self.jobs.get
+        return [0 if (job := find(seq)) is None else job.due_ms for seq in seqs]
 
-    def _expiry_of(self, seq: int) -> int:
-        job = self.jobs.get(seq)
-        return 0 if job is None else job.expires_ms
+    def _expiries_of(self, seqs: Iterable[int]) -> list[int]:
+        find = self.jobs.get
+        return [0 if (job := find(seq)) is None else job.expires_ms for seq in seqs]
 
     def _living(self, seqs: Iterable[int]) -> list[int]:
         return sorted({seq for seq in seqs if seq in self.jobs})  # one that went and came back is named twice
@@ -270,6 +270,25 @@ class QueuePartition:
         self.restored.add(event.seq)
         self.active_ms = event.ts
 
+    def pop_ready(self, count: int, now: int, is_odd: Callable[[Job], bool] | None) -> list[Job]:
+        """Takes the best jobs off the ready heap, to be leased at once (`leased_all`).
+
+        Up to `count`, and up to one that has expired, that would be spent by it, or that is odd.
+        """
+        jobs, sign, ready = self.jobs, self.sign, self.ready
+        run: list[Job] = []
+        last = None
+        while len(run) < count and (key := ready.pop()) is not None:
+            job = jobs.get(key & SEQ_MAX)
+            if job is None or job.state != _READY or key == last or ready_key(sign, job.priority, job.seq) != key:
+                continue  # garbage; a key that is there twice comes twice in a row
+            if job.retry_ms == 0 or (job.expires_ms and job.expires_ms <= now) or (is_odd is not None and is_odd(job)):
+                ready.put_back(key)
+                break
+            run.append(job)
+            last = key
+        return run
+
     def leased(self, event: events.JobLeased) -> None:
         job = self.jobs.get(event.seq)
         if job is None:
@@ -291,10 +310,47 @@ class QueuePartition:
                 self._let_go(job.seq)  # by whoever a checkpoint that was ahead says
                 self._hold(job.seq, event.holder)
 
+    def leased_all(self, batch: Sequence[events.JobLeased]) -> None:
+        """What `leased` does, for ready jobs whose keys were popped, that come back, and that one holder gets."""
+        jobs, dirty, stored_below = self.jobs, self.dirty, self.stored_below
+        together: list[int] = []  # a run of leases that end together
+        deadline_ms = 0
+        for event in batch:
+            job = jobs[event.seq]
+            seq = job.seq  # the very object that the job holds
+            if self.views:
+                self._keep(job)
+            job.token = event.token
+            job.attempts = event.attempts
+            job.state = _LEASED
+            if event.deadline_ms != deadline_ms:
+                self._end_together(deadline_ms, together)
+                deadline_ms, together = event.deadline_ms, []
+            job.due_ms = deadline_ms
+            together.append(seq)
+            if seq < stored_below:
+                dirty.add(seq)
+        self._end_together(deadline_ms, together)
+        self.counts[_READY] -= len(batch)
+        self.counts[_LEASED] += len(batch)
+        self.ready.tidy(self.counts[_READY])
+        self.counters.jobs_out += len(batch)
+        self.active_ms = batch[0].ts
+        if batch[0].holder:
+            self._hold_all([event.seq for event in batch], batch[0].holder)
+
+    def _end_together(self, deadline_ms: int, seqs: Sequence[int]) -> None:
+        if seqs:
+            self._wake(self.timers.add_all(deadline_ms, seqs))
+
     def acked(self, event: events.JobAcked) -> None:
-        if self._remove(event.seq):
-            self.counters.acked += 1
-            self.active_ms = event.ts
+        self.acked_all((event,))
+
+    def acked_all(self, batch: Sequence[events.JobAcked]) -> None:
+        count = self._remove_all([event.seq for event in batch])
+        if count:
+            self.counters.acked += count
+            self.active_ms = batch[0].ts
 
     def returned(self, event: events.JobReturned) -> None:
         job = self.jobs.get(event.seq)
@@ -458,35 +514,60 @@ class QueuePartition:
             self._wake(self.expiry.add(job.expires_ms, seq))
 
     def _remove(self, seq: int) -> bool:
-        job = self.jobs.pop(seq, None)
-        if job is None:
-            return False
-        if self.views:
-            self._keep(job)
-        self.counts[job.state] -= 1
-        if job.state == _READY:
-            self.ready.drop(ready_key(self.sign, job.priority, seq), self.counts[_READY])
-        self.bytes -= job.size
+        return self._remove_all((seq,)) == 1
+
+    def _remove_all(self, seqs: Sequence[int]) -> int:
+        """Returns how many of them there were. Jobs that go together often have deadlines in common."""
+        jobs, counts, dirty, stored_below = self.jobs, self.counts, self.dirty, self.stored_below
+        removed = size = hot_size = unsaved_size = 0
+        due_ms = dues = expires_ms = expiries = 0
+        for seq in seqs:
+            job = jobs.pop(seq, None)
+            if job is None:
+                continue
+            removed += 1
+            if self.views:
+                self._keep(job)
+            counts[job.state] -= 1
+            if job.state == _READY:
+                self.ready.drop(ready_key(self.sign, job.priority, seq), counts[_READY])
+            size += job.size
+            if job.payload is not None:
+                hot_size += job.size
+            if seq < stored_below:
+                dirty.add(seq)
+            else:
+                unsaved_size += job.size
+            if job.due_ms:
+                if job.due_ms != due_ms:
+                    self._cancel(self.timers, due_ms, dues)
+                    due_ms, dues = job.due_ms, 0
+                dues += 1
+            if job.expires_ms:
+                if job.expires_ms != expires_ms:
+                    self._cancel(self.expiry, expires_ms, expiries)
+                    expires_ms, expiries = job.expires_ms, 0
+                expiries += 1
+            if self.holders:
+                self._let_go(seq)
+            if self.late:
+                self.late.discard(seq)
+            if job.details is not None and job.details.tag:
+                self.tags.let_go(1)
+        self._cancel(self.timers, due_ms, dues)
+        self._cancel(self.expiry, expires_ms, expiries)
+        self.bytes -= size
+        self.hot_bytes -= hot_size
         totals = self.totals
-        totals.jobs -= 1
-        if job.payload is not None:
-            self.hot_bytes -= job.size
-            totals.hot_bytes -= job.size
-        if seq < self.stored_below:
-            self.dirty.add(seq)
-        else:
-            totals.unsaved_bytes -= job.size
-        if job.due_ms:
-            self.timers.cancel(job.due_ms)
-        if job.expires_ms:
-            self.expiry.cancel(job.expires_ms)
-        if self.holders:
-            self._let_go(seq)
-        if self.late:
-            self.late.discard(seq)
-        if job.details is not None and job.details.tag:
-            self.tags.let_go(1)
-        return True
+        totals.jobs -= removed
+        totals.hot_bytes -= hot_size
+        totals.unsaved_bytes -= unsaved_size
+        return removed
+
+    @staticmethod
+    def _cancel(deadlines: Deadlines, due_ms: int, count: int) -> None:
+        if count:
+            deadlines.cancel(due_ms, count)
 
     def _keep(self, job: Job) -> None:
         for view in self.views:
@@ -536,8 +617,11 @@ class QueuePartition:
                 self._hold_nothing(holder)
 
     def _hold(self, seq: int, holder: bytes) -> None:
-        self.holders[seq] = holder
-        self.held.setdefault(holder, set()).add(seq)
+        self._hold_all((seq,), holder)
+
+    def _hold_all(self, seqs: Sequence[int], holder: bytes) -> None:
+        self.holders.update(dict.fromkeys(seqs, holder))
+        self.held.setdefault(holder, set()).update(seqs)
         self.totals.holdings.setdefault(holder, set()).add(self)
 
     def _hold_nothing(self, holder: bytes) -> None:
@@ -578,4 +662,11 @@ EVOLVE: dict[type, Callable[..., object]] = {
     events.KeyRemembered: QueuePartition.key_remembered,
     events.QueueTrimmed: QueuePartition.trimmed,
     events.SeqReserved: QueuePartition.reserved,
+}
+
+# For events of one kind that were decided together.
+EVOLVE_ALL: dict[type, Callable[..., None]] = {
+    events.Enqueued: QueuePartition.enqueued_all,
+    events.JobLeased: QueuePartition.leased_all,
+    events.JobAcked: QueuePartition.acked_all,
 }

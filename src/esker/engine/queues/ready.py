@@ -31,7 +31,11 @@ class ReadyHeap:
         heap = self._heap
         for key in keys:
             heappush(heap, key)
-        if len(heap) > 2 * ready + _SLACK:
+        self.tidy(ready)
+
+    def tidy(self, ready: int) -> None:
+        """Keeps the garbage bounded. `ready` is the number of jobs that are ready now."""
+        if len(self._heap) > 2 * ready + _SLACK:
             self.rebuild(self._heap)
 
     def rebuild(self, keys: Iterable[int]) -> None:
@@ -54,13 +58,22 @@ class ReadyHeap:
             heappop(heap)
         return None
 
+    def pop(self) -> int | None:
+        """Takes out the first key, true or not; None: there is none.
+
+        A true one is put back, or its job leaves the ready ones at once; then `tidy` is called.
+        """
+        return heappop(self._heap) if self._heap else None
+
+    def put_back(self, key: int) -> None:
+        heappush(self._heap, key)
+
     def drop(self, key: int, ready: int) -> None:
         """Forgets `key` if it is first; elsewhere it is garbage, which stays bounded. `ready` jobs are left."""
         heap = self._heap
         if heap and heap[0] == key:
             heappop(heap)
-        if len(heap) > 2 * ready + _SLACK:
-            self.rebuild(heap)
+        self.tidy(ready)
 
     def in_order(self) -> Iterator[int]:
         """All true keys, best first, without changing the heap: O(k log k) for the first k."""

@@ -27,28 +27,31 @@ UNKNOWN: Final = 0
 class JobIds:
     """Writes the ids of one node."""
 
-    __slots__ = ("_head", "_tails")
+    __slots__ = ("_tails", "head")
 
     def __init__(self, node_id: str) -> None:
-        self._head = b"DI" + node_id[:8].encode()
+        self.head = b"DI" + node_id[:8].encode()
         self._tails: dict[tuple[int, bool], bytes] = {}
 
     def write(self, message_id: int, ttl_ms: int, retry_ms: int) -> bytes:
-        tail = self._tails.get((ttl_ms, retry_ms > 0)) or self._tail(ttl_ms, retry_ms > 0)
-        return self._head + hexlify(message_id.to_bytes(16, "big")) + tail
+        return self.head + hexlify(message_id.to_bytes(16, "big")) + self.tail(ttl_ms, retry_ms)
+
+    def tail(self, ttl_ms: int, retry_ms: int) -> bytes:
+        """How the ids of jobs with this TTL and retry end."""
+        return self._tails.get((ttl_ms, retry_ms > 0)) or self._make_tail(ttl_ms, retry_ms > 0)
 
     def added(self, message_ids: Sequence[int], ttl_ms: int, retry_ms: int) -> list[bytes]:
         """The replies to ADDJOBs of one TTL and retry, made together: of ids in a row only the end differs."""
-        tail = self._tail(ttl_ms, retry_ms > 0) + b"\r\n"
+        tail = self.tail(ttl_ms, retry_ms) + b"\r\n"
         first = message_ids[0]
         shared = first >> 32
         if message_ids[-1] >> 32 != shared:
-            return [b"+" + self._head + hexlify(message_id.to_bytes(16, "big")) + tail for message_id in message_ids]
-        head = b"+%b%024x" % (self._head, shared)
+            return [b"+" + self.head + hexlify(message_id.to_bytes(16, "big")) + tail for message_id in message_ids]
+        head = b"+%b%024x" % (self.head, shared)
         ends = hexlify(pack(f">{len(message_ids)}I", *[message_id & 0xFFFFFFFF for message_id in message_ids]))
         return [head + ends[at : at + 8] + tail for at in range(0, len(ends), 8)]
 
-    def _tail(self, ttl_ms: int, retried: bool) -> bytes:
+    def _make_tail(self, ttl_ms: int, retried: bool) -> bytes:
         minutes = min(ttl_ms // _MINUTE_MS, 0xFFFF) if ttl_ms else 0xFFFF
         tail = b"%04xSQ" % (minutes | 1 if retried else minutes & ~1)
         if len(self._tails) < 4096:  # clients may choose any TTL; the usual few are remembered
@@ -73,4 +76,12 @@ def read_all(job_ids: Sequence[bytes]) -> list[int]:
     if len(job_ids) == 1:
         only = read(job_ids[0])
         return [only] if only else []
-    return list(dict.fromkeys(found for found in map(read, job_ids) if found))
+    if all(len(job_id) == 48 and job_id.startswith(b"DI") and job_id.endswith(b"SQ") for job_id in job_ids):
+        try:
+            digits = unhexlify(b"".join([job_id[2:46] for job_id in job_ids]))
+        except ValueError:
+            raise CommandError(_BAD_ID) from None
+        found = [int.from_bytes(digits[at + 4 : at + 20], "big") for at in range(0, len(digits), 22)]
+    else:
+        found = list(map(read, job_ids))
+    return list(dict.fromkeys(filter(None, found)))
