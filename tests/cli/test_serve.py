@@ -13,6 +13,8 @@ import pytest
 
 from tests.crash.process import NodeProcess
 
+_ARROW = "application/vnd.apache.arrow.stream"
+
 
 def _esker(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ESKER_")}
@@ -142,3 +144,15 @@ def test_the_settings_are_listed() -> None:
     result = _esker("settings")
     assert result.returncode == 0
     assert "memory_limit" in result.stdout
+
+
+def test_a_node_makes_columns_without_loading_pandas(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node:
+        with httpx.Client(base_url=f"http://127.0.0.1:{node.http_port}") as web:
+            web.put("/v0/topics/t", json={"type": "log"}).raise_for_status()
+            web.post("/v0/topics/t", json={"records": [{"data": 1}]}).raise_for_status()
+            columns = web.post("/v0/topics/t/diff", json={"from_seq": 0}, headers={"accept": _ARROW})
+            assert columns.headers["content-type"] == _ARROW
+        maps = Path(f"/proc/{node.pid}/maps").read_text()
+    assert "pyarrow" in maps
+    assert "pandas" not in maps

@@ -33,6 +33,7 @@ from esker.fronts.resp.server import RespServer
 from esker.node import diagnostics
 from esker.node.runtime import Node
 from esker.node.settings import Settings, read_settings
+from esker.node.withoutpandas import leave_out_pandas
 
 # The loop gives way to the journal's thread at least this often. Python's default of 5 ms would be added to an fsync
 # of 0.1 ms.
@@ -92,6 +93,7 @@ def serve(
         _check_exposure(settings, keys)
         diagnostics.configure(settings.diagnostics)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        leave_out_pandas()
         code = uvloop.run(_run(settings, keys))
     except (SettingsError, DataDirectoryError, JournalCorrupt) as error:
         typer.echo(f"esker: {error}", err=True)

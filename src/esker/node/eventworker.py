@@ -10,18 +10,11 @@ from __future__ import annotations
 
 import sys
 
-
-class WithoutPandas:
-    """pyarrow looks for pandas whenever it makes an array. Loading it takes a second and 50 MB, and nobody needs it."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
+from esker.node.withoutpandas import leave_out_pandas
 
 
 def main() -> None:
-    sys.meta_path.insert(0, WithoutPandas)
+    leave_out_pandas()
     from esker.node.eventsteps import serve  # brings pyarrow along
 
     serve(sys.stdin.buffer, sys.stdout.buffer)
