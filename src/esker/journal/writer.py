@@ -23,12 +23,9 @@ from typing import NamedTuple
 from esker.errors import JournalError, JournalFull, SyncFailed
 from esker.journal.disk import Disk
 from esker.journal.interface import Done
+from esker.journal.pace import Pace
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment, bytes_on_disk
 from esker.journal.spares import OUT_OF_SPACE, SpareShelf
-
-# A sync that takes longer than this is slow, and for a while after one the thread does all the writing.
-QUICK_SYNC_S = 0.003
-SLOW_S = 0.5
 
 
 class Append(NamedTuple):
@@ -69,7 +66,7 @@ class Writer:
         self._failure: JournalError | None = None
         self._turn = Lock()  # whose turn it is to write: this thread's or the owner's
         self._given = self._taken = 0  # appends through the queue; the owner counts one, this thread the other
-        self._slow_until = 0.0
+        self._pace = Pace()
         self._queue: SimpleQueue[Append | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="esker-journal-writer", daemon=True)
         self._thread.start()
@@ -85,7 +82,7 @@ class Writer:
         A hand-over to the thread and back costs about as much as a sync of a fast disk, and more than it while the
         interpreter is busy. A slow disk is the thread's: it must not hold up the caller.
         """
-        if self._given != self._taken or self._shelf.filling or monotonic() < self._slow_until:
+        if self._given != self._taken or self._shelf.filling or not self._pace.quick(monotonic()):
             return False
         if not self._turn.acquire(blocking=False):
             return False
@@ -168,9 +165,7 @@ class Writer:
             began = monotonic()
             segment.sync()
             self._synced = last
-            ended = monotonic()
-            if ended - began > QUICK_SYNC_S:
-                self._slow_until = ended + SLOW_S
+            self._pace.synced(began, monotonic())
         self._written = last
         # Only now: until here a failure cuts the file back to before these frames.
         segment.offset += size

@@ -21,8 +21,7 @@ def read_once_synced(read: Callable[[Web, str], list[dict[str, object]]]) -> lis
     disk = FaultyDisk()
     with Broker(disk=disk) as broker, Web(broker.http_url) as web, Web(broker.http_url) as other:
         web.put("safe", durable=True)
-        # The spare segment is synced too: once it is there, the sync that is held is that of the write.
-        eventually(lambda: list((Path(broker.data) / "journal").glob(f"*{SPARE_SUFFIX}")))
+        until_only_writes_sync(broker)
         with ThreadPoolExecutor(3) as pool:
             with disk.hold_syncs() as held:
                 writing = pool.submit(web.write, "safe", "x")
@@ -33,3 +32,8 @@ def read_once_synced(read: Callable[[Web, str], list[dict[str, object]]]) -> lis
                 held.release()
             assert writing.result(10)["seqs"] == [1]
             return reading.result(10)
+
+
+def until_only_writes_sync(broker: Broker) -> None:
+    """The spare segment is synced too: once it is there, a sync that is held is that of a write."""
+    eventually(lambda: list((Path(broker.data) / "journal").glob(f"*{SPARE_SUFFIX}")))

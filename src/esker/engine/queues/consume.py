@@ -114,14 +114,11 @@ def _deliver_run(
         if job.created_ms != created_ms:
             created_ms = job.created_ms
             first_id = message_id(created_ms, number, index, 0)
-        seq, attempts, token = job.seq, job.attempts + 1, roll(63) or 1
-        payload = job.payload
-        batch.append(events.JobLeased(number, index, seq, now, token, deadline_ms, attempts, command.holder))
-        deliveries.append(Delivery(
-            topic.name, first_id + seq, machine.payload(partition, job) if payload is None else payload, job.priority,
-            token, deadline_ms, attempts, job.nacks, job.requeues, job.retry_ms,
-            job.expires_ms - created_ms if job.expires_ms else 0, job.details,
-        ))  # fmt: skip
+        leased = events.JobLeased(
+            number, index, job.seq, now, roll(63) or 1, deadline_ms, job.attempts + 1, command.holder
+        )
+        batch.append(leased)
+        deliveries.append(_delivery(topic.name, first_id + job.seq, job, machine.payload(partition, job), leased))
     if batch:
         machine.record_all(partition, batch, sync=config.leases_durable)
     return deliveries
@@ -136,22 +133,22 @@ def _deliver(
     token = machine.dice.getrandbits(63) or 1
     lease_ms = job.retry_ms if command.lease_ms is None else command.lease_ms
     deadline_ms = 0 if at_most_once else now + max(1, min(lease_ms, config.max_lease_ms))
-    attempts = job.attempts + 1
-    payload = machine.payload(partition, job)
-    machine.record(
-        partition,
-        events.JobLeased(
-            topic.number, partition.index, job.seq, now, token, deadline_ms, attempts, command.holder, excused
-        ),
-        # A lost lease heals itself (the job is delivered again), but at most once must hold across a crash.
-        sync=at_most_once or config.leases_durable,
+    leased = events.JobLeased(
+        topic.number, partition.index, job.seq, now, token, deadline_ms, job.attempts + 1, command.holder, excused
     )
+    job_id = message_id(job.created_ms, topic.number, partition.index, job.seq)
+    delivery = _delivery(topic.name, job_id, job, machine.payload(partition, job), leased)
+    # A lost lease heals itself (the job is delivered again), but at most once must hold across a crash.
+    machine.record(partition, leased, sync=at_most_once or config.leases_durable)
     if at_most_once and len(partition.spent) > limits.SPENT_JOBS_MAX:
         pressure.evict_spent(machine, partition, now, keep=limits.SPENT_JOBS_MAX, limit=limits.TIMERS_PER_TURN)
+    return delivery
+
+
+def _delivery(topic: bytes, job_id: int, job: Job, payload: bytes, leased: events.JobLeased) -> Delivery:
     return Delivery(
-        topic.name, message_id(job.created_ms, topic.number, partition.index, job.seq), payload, job.priority, token,
-        deadline_ms, attempts, job.nacks, job.requeues, job.retry_ms,
-        job.expires_ms - job.created_ms if job.expires_ms else 0, job.details,
+        topic, job_id, payload, job.priority, leased.token, leased.deadline_ms, leased.attempts, job.nacks,
+        job.requeues, job.retry_ms, job.expires_ms - job.created_ms if job.expires_ms else 0, job.details,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ Order of effects:
 * A chunk is parsed when it arrives and executed when all chunks of this turn of the loop have arrived, so that the
   commands of many clients share the engine's and the disk's work (`gathering`, `departures`).
 * Replies wait in `out` during a turn, then with the server until their gate opens. Gates open in order, so the replies
-  of one client leave in order.
+  of one client leave in order. A PING of a client that is owed nothing does not wait: it tells of nobody's work.
 * A command that blocks *holds* the connection: later commands wait in `_backlog`, and beyond `HELD_BYTES_MAX` the
   socket is not read. `release` gives the reply and lets them run.
 * A connection that ends (QUIT, protocol error, end of input) first gets every reply it was promised.
@@ -41,7 +41,7 @@ class Cancellable(Protocol):
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_arrived", "_backlog", "_backlog_bytes", "_encode", "_ended", "_reading", "_unheard", "_waiter",
+        "_arrived", "_backlog", "_backlog_bytes", "_encode", "_ended", "_reading", "_unheard", "_waiter", "_was_quiet",
         "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "gathered", "held", "id",
         "ids", "last_entry", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk", "out",
         "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
@@ -80,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._waiter: Cancellable | None = None
         self._encode: Callable[[Leased], bytes] | None = None  # set while it waits for jobs
         self._unheard = False  # the reply of the held command is not wanted
+        self._was_quiet = False  # it did not want some reply: any later one may be its sign that all before is done
         self._ended = False  # the client sends no more
         self.closing = False  # no more is executed
         self.congestion: asyncio.TimerHandle | None = None
@@ -255,6 +256,7 @@ class Connection(asyncio.Protocol):
         else:
             self.skip_next = False
         quiet = skip or self.muted
+        self._was_quiet = self._was_quiet or quiet
         if reply is None:
             self._unheard = quiet
         self.refresh_care()
@@ -352,7 +354,11 @@ class Connection(asyncio.Protocol):
         out = self.out
         if out:
             self.out = []
-            self.server.dispatch(self, out)
+            entry = self.last_entry
+            if len(out) == 1 and entry is not None and entry.blind and not (self.unsettled or self._was_quiet):
+                self.write(out[0])
+            else:
+                self.server.dispatch(self, out)
         if self.closing:
             self.close_when_flushed()
 

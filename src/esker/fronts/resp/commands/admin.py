@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SLEEP_S_MAX: Final = 3600.0
 
 
-@command(b"TIME", 1, "readonly", "fast")
+@command(b"TIME", 1, "readonly", "fast", "blind")
 def time_(client: Connection, arguments: list[bytes]) -> bytes:
     microseconds = time.time_ns() // 1000
     return encoding.bulks([b"%d" % (microseconds // 1_000_000), b"%d" % (microseconds % 1_000_000)])

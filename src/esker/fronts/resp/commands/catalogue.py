@@ -12,8 +12,9 @@ from esker.fronts.resp.errors import CommandError
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
 
-# Our own flags in Redis's words, where it has one.
+# Our own flags in Redis's words, where it has one; those of no client's concern.
 _WORDS = {"no-auth": "no_auth", "no-monitor": "skip_monitor", "always": "loading"}
+_UNTOLD = frozenset({"blind"})
 
 
 @command(b"COMMAND", -1, "readonly")
@@ -40,7 +41,7 @@ def command_(client: Connection, arguments: list[bytes]) -> bytes:
 
 def _description(entry: Command, proto: int) -> bytes:
     """Six fields, as clients of Disque know them; those of RESP3 expect four more, which have nothing to say here."""
-    flags = sorted(_WORDS.get(flag, flag) for flag in entry.flags)
+    flags = sorted(_WORDS.get(flag, flag) for flag in entry.flags - _UNTOLD)
     first = max(entry.key, 0)
     parts = [
         encoding.bulk(entry.name.lower()),

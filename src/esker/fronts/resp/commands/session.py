@@ -25,7 +25,7 @@ HELLO_FORMAT: Final = 1
 _WRONG_PASSWORD: Final = "WRONGPASS invalid username-password pair or user is disabled."
 
 
-@command(b"PING", -1, "fast", "readonly")
+@command(b"PING", -1, "fast", "readonly", "blind")
 def ping(client: Connection, arguments: list[bytes]) -> bytes:
     if len(arguments) == 1:
         return encoding.PONG
@@ -34,7 +34,7 @@ def ping(client: Connection, arguments: list[bytes]) -> bytes:
     raise CommandError("ERR wrong number of arguments for 'ping' command")
 
 
-@command(b"ECHO", 2, "fast", "readonly")
+@command(b"ECHO", 2, "fast", "readonly", "blind")
 def echo(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.bulk(arguments[1])
 

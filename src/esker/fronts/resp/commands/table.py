@@ -33,9 +33,10 @@ class Command(NamedTuple):
 
 COMMANDS: Final[dict[bytes, Command]] = {}
 
-# `no-auth`: works before the password; `no-monitor`: not shown to MONITOR; `always`: works while clients are paused.
+# `no-auth`: works before the password; `no-monitor`: not shown to MONITOR; `always`: works while clients are paused;
+# `blind`: its reply tells nothing of any job, so it need not wait until the disk has what others were promised.
 FLAGS: Final = frozenset(
-    {"write", "readonly", "fast", "admin", "blocking", "denyoom", "no-auth", "no-monitor", "always"}
+    {"write", "readonly", "fast", "admin", "blocking", "denyoom", "no-auth", "no-monitor", "always", "blind"}
 )
 
 
@@ -55,8 +56,8 @@ class Entry:
     """A command as one server runs it: its bounds ready for comparison, its meters beside it."""
 
     __slots__ = (
-        "always", "calls", "command", "failures", "handler", "least", "most", "no_auth", "no_monitor", "ns", "together",
-        "write",
+        "always", "blind", "calls", "command", "failures", "handler", "least", "most", "no_auth", "no_monitor", "ns",
+        "together", "write",
     )  # fmt: skip
 
     def __init__(self, command: Command) -> None:
@@ -68,6 +69,7 @@ class Entry:
         self.no_auth = "no-auth" in command.flags
         self.no_monitor = "no-monitor" in command.flags
         self.always = "always" in command.flags
+        self.blind = "blind" in command.flags
         self.write = "write" in command.flags
         self.calls = 0
         self.failures = 0

@@ -1,0 +1,76 @@
+"""PING, ECHO and TIME of a client that is owed nothing do not wait for the disk; everything else does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from esker.journal import pace
+from esker.testing import Broker
+from esker.testing.faults import FaultyDisk
+from tests.fronts.http.unsynced import until_only_writes_sync
+from tests.fronts.resp.wire import Simple, Wire, encoded
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+@pytest.fixture
+def broker(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """Its disk was slow once, and from then on the loop waits for no sync."""
+    monkeypatch.setattr(pace, "PAUSE_S_MIN", 3600.0)
+    with Broker(disk=disk) as running, Wire(running.resp_port) as wire:
+        until_only_writes_sync(running)
+        with disk.hold_syncs() as held:
+            wire.send(encoded("ADDJOB", "q", "first", 0))
+            held.wait_begun()
+            time.sleep(2 * pace.QUICK_S)  # nobody waits for this: it is the slowness itself
+        assert isinstance(wire.reply(), Simple)
+        yield running
+
+
+def test_a_ping_does_not_wait_for_what_others_are_promised(broker: Broker, disk: FaultyDisk) -> None:
+    with Wire(broker.resp_port) as producer, Wire(broker.resp_port) as other, Wire(broker.resp_port) as reader:
+        with disk.hold_syncs() as held:
+            producer.send(encoded("ADDJOB", "q", "held", 0))
+            held.wait_begun()
+            assert other("PING") == Simple("PONG")
+            assert other("ECHO", "here") == b"here"
+            assert isinstance(other("TIME"), list)
+            reader.send(encoded("QLEN", "q"))
+            assert reader.silent(), "what it would be told is not durable"
+        assert isinstance(producer.reply(), Simple)
+        assert reader.reply() == 2
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_ping_behind_work_of_its_own_keeps_its_place(broker: Broker, disk: FaultyDisk, together: bool) -> None:
+    with Wire(broker.resp_port) as wire:
+        with disk.hold_syncs() as held:
+            wire.send(encoded("ADDJOB", "q", "held", 0) + (encoded("PING") if together else b""))
+            held.wait_begun()
+            if not together:
+                wire.send(encoded("PING"))
+            assert wire.silent()
+        assert [type(wire.reply()), wire.reply()] == [Simple, Simple("PONG")]
+
+
+@pytest.mark.parametrize("quiet", [["SKIP"], ["OFF", "ON"]])
+def test_behind_work_without_a_reply_a_ping_is_the_sign_that_it_is_done(
+    broker: Broker, disk: FaultyDisk, quiet: list[str]
+) -> None:
+    with Wire(broker.resp_port) as wire, disk.hold_syncs() as held:
+        wire.send(encoded("CLIENT", "REPLY", quiet[0]) + encoded("ADDJOB", "q", "unheard", 0))
+        held.wait_begun()
+        if len(quiet) > 1:
+            wire.send(encoded("CLIENT", "REPLY", quiet[1]))
+        wire.send(encoded("PING"))
+        assert wire.silent()
+        held.release()
+        if len(quiet) > 1:
+            assert wire.reply() == Simple("OK")
+        assert wire.reply() == Simple("PONG")
