@@ -31,9 +31,9 @@ from esker.fronts.http.server import HttpServer
 from esker.fronts.resp.options import RespOptions
 from esker.fronts.resp.server import RespServer
 from esker.node import diagnostics
+from esker.node.leanarrow import keep_arrow_lean
 from esker.node.runtime import Node
 from esker.node.settings import Settings, read_settings
-from esker.node.withoutpandas import leave_out_pandas
 
 # The loop gives way to the journal's thread at least this often. Python's default of 5 ms would be added to an fsync
 # of 0.1 ms.
@@ -93,7 +93,7 @@ def serve(
         _check_exposure(settings, keys)
         diagnostics.configure(settings.diagnostics)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        leave_out_pandas()
+        keep_arrow_lean()
         code = uvloop.run(_run(settings, keys))
     except (SettingsError, DataDirectoryError, JournalCorrupt) as error:
         typer.echo(f"esker: {error}", err=True)

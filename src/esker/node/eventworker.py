@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sys
 
-from esker.node.withoutpandas import leave_out_pandas
+from esker.node.leanarrow import keep_arrow_lean
 
 
 def main() -> None:
-    leave_out_pandas()
+    keep_arrow_lean()
     from esker.node.eventsteps import serve  # brings pyarrow along
 
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -190,14 +190,14 @@ class QueuePartition:
                 seq, event.ts, priority, event.retry_ms, event.expires_ms, _READY, 0, 0, 0, 0, 0, length, None, payload
             )  # fmt: skip
             if event.expires_ms != expires_ms:
-                self._expire_together(expires_ms, expiring)
+                self._due_together(self.expiry, expires_ms, expiring)
                 expires_ms, expiring = event.expires_ms, []
             expiring.append(seq)
             if event.due_ms or event.details is not None:
                 self._detail(jobs[seq], event)
             if not event.due_ms:
                 keys.append((priority * sign << SEQ_BITS) + seq)
-        self._expire_together(expires_ms, expiring)
+        self._due_together(self.expiry, expires_ms, expiring)
         self.counts[_READY] += len(keys)
         self.ready.push_all(keys, self.counts[_READY])
         self._came(len(batch), size, batch[-1].seq, batch[-1].ts)
@@ -221,7 +221,7 @@ class QueuePartition:
                 strict=True,
             )
         )
-        self._expire_together(expires_ms, seqs)
+        self._due_together(self.expiry, expires_ms, seqs)
         self.counts[_READY] += len(payloads)
         self.ready.push_all(seqs, self.counts[_READY])  # the key of priority 0 is the seq
         self._came(len(payloads), sum(map(len, payloads)), seqs[-1], ts)
@@ -253,9 +253,9 @@ class QueuePartition:
                 for key in dedup_keys(details):
                     self.dedup.remember(key, event.ts, event.seq)
 
-    def _expire_together(self, expires_ms: int, seqs: Sequence[int]) -> None:
-        if expires_ms and seqs:
-            self._wake(self.expiry.add_all(expires_ms, seqs))
+    def _due_together(self, deadlines: Deadlines, due_ms: int, seqs: Sequence[int]) -> None:
+        if due_ms and seqs:
+            self._wake(deadlines.add_all(due_ms, seqs))
 
     def replayed(self, event: events.JobReplayed) -> None:
         self._remove(event.seq)  # folded onto a checkpoint that knows it already: it starts anew, the rest will follow
@@ -324,13 +324,13 @@ class QueuePartition:
             job.attempts = event.attempts
             job.state = _LEASED
             if event.deadline_ms != deadline_ms:
-                self._end_together(deadline_ms, together)
+                self._due_together(self.timers, deadline_ms, together)
                 deadline_ms, together = event.deadline_ms, []
             job.due_ms = deadline_ms
             together.append(seq)
             if seq < stored_below:
                 dirty.add(seq)
-        self._end_together(deadline_ms, together)
+        self._due_together(self.timers, deadline_ms, together)
         self.counts[_READY] -= len(batch)
         self.counts[_LEASED] += len(batch)
         self.ready.tidy(self.counts[_READY])
@@ -338,10 +338,6 @@ class QueuePartition:
         self.active_ms = batch[0].ts
         if batch[0].holder:
             self._hold_all([event.seq for event in batch], batch[0].holder)
-
-    def _end_together(self, deadline_ms: int, seqs: Sequence[int]) -> None:
-        if seqs:
-            self._wake(self.timers.add_all(deadline_ms, seqs))
 
     def acked(self, event: events.JobAcked) -> None:
         self.acked_all((event,))
