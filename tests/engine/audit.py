@@ -20,7 +20,7 @@ def audit(machine: Machine) -> None:
     assert machine.totals.hot_bytes == sum(
         partition.hot_bytes for topic in machine.topics.values() for partition in topic.all_partitions()
     )
-    held = {(holder, partition) for partition in partitions for holder in partition.held}
+    held = {(holder, partition) for partition in partitions for holder in partition.holders.held}
     assert held == {(holder, each) for holder, several in machine.totals.holdings.items() for each in several}
     assert all(machine.totals.holdings.values()), "a holder of nothing is remembered"
     wakes = set(machine.wakes)
@@ -57,9 +57,9 @@ def _audit_leases(partition: QueuePartition) -> None:
     assert all(job.token and job.due_ms for job in leased.values())
     assert len({job.token for job in leased.values()}) == len(leased)
     assert partition.holders.keys() <= leased.keys()
-    held = {(holder, seq) for holder, seqs in partition.held.items() for seq in seqs}
+    held = {(holder, seq) for holder, seqs in partition.holders.held.items() for seq in seqs}
     assert held == {(holder, seq) for seq, holder in partition.holders.items()}
-    assert all(partition.held.values()), "a holder of nothing is remembered"
+    assert all(partition.holders.held.values()), "a holder of nothing is remembered"
     assert {seq for seq, job in partition.jobs.items() if job.state == JobState.SPENT} <= set(partition.spent)
     assert all(not job.due_ms for job in partition.jobs.values() if job.state in (JobState.READY, JobState.SPENT))
 

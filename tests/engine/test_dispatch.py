@@ -5,7 +5,7 @@ from __future__ import annotations
 from esker.engine import commands, events, machine
 from esker.engine.config import Mode
 from esker.engine.logs.partition import EVOLVE_LOG
-from esker.engine.queues.partition import EVOLVE
+from esker.engine.queues.evolve import EVOLVE
 from esker.engine.queues.ready import SIGN
 
 

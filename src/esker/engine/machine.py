@@ -28,9 +28,11 @@ from esker.engine.logs.partition import EVOLVE_LOG
 from esker.engine.logs.routers import Routers
 from esker.engine.logs.warmth import Warmth
 from esker.engine.queues import clockwork, cohort, consume, control, durability, held, inspect, produce, replays
+from esker.engine.queues.evolve import EVOLVE as EVOLVE_QUEUE
+from esker.engine.queues.evolve import EVOLVE_ALL
 from esker.engine.queues.job import Job
-from esker.engine.queues.partition import EVOLVE as EVOLVE_QUEUE
-from esker.engine.queues.partition import EVOLVE_ALL, QueuePartition, Totals
+from esker.engine.queues.partition import QueuePartition
+from esker.engine.queues.sums import Totals
 from esker.engine.replies import Reply
 from esker.engine.topic import Partition, Topic
 from esker.errors import Refusal

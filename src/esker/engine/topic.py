@@ -9,7 +9,8 @@ from __future__ import annotations
 from esker.engine.config import Durability, Pause, TopicConfig, TopicType
 from esker.engine.logs.cold import ColdBlocks
 from esker.engine.logs.partition import LogPartition
-from esker.engine.queues.partition import QueuePartition, Totals
+from esker.engine.queues.partition import QueuePartition
+from esker.engine.queues.sums import Totals
 
 Partition = QueuePartition | LogPartition
 

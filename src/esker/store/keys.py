@@ -24,7 +24,7 @@ from struct import Struct
 import msgspec
 
 from esker.engine.config import Pause, TopicConfig
-from esker.engine.queues.partition import Counters
+from esker.engine.queues.sums import Counters
 
 FORMAT = 1
 """Version of this layout. To change it: raise the number, teach `checkpoint.load` to read the one before, and say in

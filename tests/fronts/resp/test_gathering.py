@@ -107,7 +107,9 @@ def test_what_is_refused_together_is_answered_one_by_one(tmp_path: Path) -> None
 
 def test_jobs_of_clients_that_leave_at_once_are_added_all_the_same(tmp_path: Path) -> None:
     async def scene(clients: list[Client]) -> None:
-        ways = (lambda client: client.connection_lost(None), Connection.hang_up, Connection.eof_received)
+        ways: list[Callable[[Connection], object]] = [
+            lambda client: client.connection_lost(None), Connection.hang_up, Connection.eof_received,
+        ]  # fmt: skip
         for (client, _), leave in zip(clients, ways, strict=False):
             client.data_received(encoded("ADDJOB", "q", "x", 0))
             leave(client)

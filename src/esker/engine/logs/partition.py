@@ -45,7 +45,7 @@ from esker.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from esker.engine.events import RecordBody
-    from esker.engine.queues.partition import Totals
+    from esker.engine.queues.sums import Totals
     from esker.engine.topic import Topic
 
 

@@ -11,7 +11,8 @@ from esker.engine import commands, limits
 from esker.engine.ids import message_id
 from esker.engine.limits import SEQ_BITS, SEQ_MAX
 from esker.engine.queues.job import Job, JobState
-from esker.engine.queues.partition import Counters, QueuePartition
+from esker.engine.queues.partition import QueuePartition
+from esker.engine.queues.sums import Counters
 from esker.engine.replies import Count, Jobs, JobView, Reply, Topics, TopicView
 from esker.engine.topic import Topic
 from esker.errors import Code, Refusal

@@ -1,8 +1,8 @@
 """One partition of a queue: its jobs, and the indexes that find the next one.
 
 `jobs` is the truth; the ready heap, the deadlines and the counts are derived from it and from nothing else. Every
-change is an event, and `EVOLVE` is the only way to make one. An event states outcomes, so folding it twice, or onto a
-job that is already further on, or onto one that is gone, is harmless: recovery from a checkpoint that was taken while
+change is an event, and `evolve.py` is the only way to make one. An event states outcomes, so folding it twice, or onto
+a job that is already further on, or onto one that is gone, is harmless: recovery from a checkpoint that was taken while
 the shard went on needs exactly that.
 
 What a checkpoint must write is known here as well: all jobs from `stored_below` on, and those below it that `dirty`
@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappush
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from esker.engine import events
 from esker.engine.dedup import Dedup, dedup_keys
 from esker.engine.limits import SEQ_BITS, SEQ_MAX
 from esker.engine.logs.tags import TagIndex
 from esker.engine.queues.deadlines import Deadlines
+from esker.engine.queues.holders import Holders
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.ready import SIGN, ReadyHeap, ready_key
+from esker.engine.queues.sums import Counters, Totals
 
 if TYPE_CHECKING:
     from esker.engine.queues.snapshot import PartitionView
@@ -41,31 +41,10 @@ _EXPIRY_SHIFT = 10  # expired jobs leave within about a second, and are never de
 _WALK = 1024  # seqs tried one by one for the first living job, before the dict is asked: about 50 us
 
 
-class Totals(msgspec.Struct):
-    """What all partitions of a shard share: sums for the memory limit, and who holds leases where."""
-
-    jobs: int = 0
-    hot_bytes: int = 0  # payloads in memory
-    unsaved_bytes: int = 0  # payloads that no checkpoint has begun to save: asks for the next one
-    holdings: dict[bytes, set[QueuePartition]] = msgspec.field(default_factory=dict)  # by holder
-
-
-class Counters(msgspec.Struct, array_like=True):
-    """What happened to a partition since it was made."""
-
-    jobs_in: int = 0
-    jobs_out: int = 0
-    acked: int = 0
-    nacked: int = 0
-    lease_timeouts: int = 0
-    expired: int = 0
-    dead_lettered: int = 0
-
-
 class QueuePartition:
     __slots__ = (
         "active_ms", "bytes", "cap_floor", "ceiling", "counters", "counts", "dedup", "dirty", "expiry", "first",
-        "head_seq", "held", "holders", "hot_bytes", "index", "jobs", "late", "next_seq", "purged_below", "ready",
+        "head_seq", "holders", "hot_bytes", "index", "jobs", "late", "next_seq", "purged_below", "ready",
         "restored", "sign", "spent", "stored_below", "tags", "timers", "topic", "totals", "ttl_floor", "views",
         "wake_ms", "wakes",
     )  # fmt: skip
@@ -101,8 +80,7 @@ class QueuePartition:
         self.ready = ReadyHeap(self._ready_key)
         self.timers = Deadlines(_TIMER_SHIFT, self._dues_of)
         self.expiry = Deadlines(_EXPIRY_SHIFT, self._expiries_of)
-        self.holders: dict[int, bytes] = {}  # of leased jobs, where the holder gave its name
-        self.held: dict[bytes, set[int]] = {}  # the same, the other way round
+        self.holders = Holders(self, self.totals.holdings)
         self.spent: deque[int] = deque()
         self.late: set[int] = set()  # jobs that came behind younger ones, so that `jobs` is out of order
         self.tags = TagIndex(self._living)
@@ -133,7 +111,7 @@ class QueuePartition:
         return self.ready.first()
 
     def held_by(self, holder: bytes) -> list[Job]:
-        jobs = (self.jobs.get(seq) for seq in sorted(self.held.get(holder, ())))
+        jobs = (self.jobs.get(seq) for seq in sorted(self.holders.held.get(holder, ())))
         return [job for job in jobs if job is not None and job.state == _LEASED]
 
     @property
@@ -307,8 +285,8 @@ class QueuePartition:
         else:
             self._move(job, _LEASED, event.deadline_ms)
             if event.holder:
-                self._let_go(job.seq)  # by whoever a checkpoint that was ahead says
-                self._hold(job.seq, event.holder)
+                self.holders.let_go(job.seq)  # by whoever a checkpoint that was ahead says
+                self.holders.take((job.seq,), event.holder)
 
     def leased_all(self, batch: Sequence[events.JobLeased]) -> None:
         """What `leased` does, for ready jobs whose keys were popped, that come back, and that one holder gets."""
@@ -337,7 +315,7 @@ class QueuePartition:
         self.counters.jobs_out += len(batch)
         self.active_ms = batch[0].ts
         if batch[0].holder:
-            self._hold_all([event.seq for event in batch], batch[0].holder)
+            self.holders.take([event.seq for event in batch], batch[0].holder)
 
     def acked(self, event: events.JobAcked) -> None:
         self.acked_all((event,))
@@ -407,7 +385,7 @@ class QueuePartition:
         for seq in sorted(seq for seq in gone if seq >= event.below):
             self._insert(gone.pop(seq))
             if seq in holders:
-                self._hold(seq, holders[seq])
+                self.holders.take((seq,), holders[seq])
         self.purged_below = max(self.purged_below, event.below)
         self.active_ms = event.ts
         return {} if looked_at else gone
@@ -458,7 +436,7 @@ class QueuePartition:
             elif job.state == _SPENT:
                 self.spent.append(seq)
             if job.payload is not None:
-                self._hold(seq, job.payload)  # see `decode_job`
+                self.holders.take((seq,), job.payload)  # see `decode_job`
                 job.payload = None
             if job.details is not None and job.details.tag:
                 self.tags.add(job.details.tag, seq)
@@ -480,9 +458,8 @@ class QueuePartition:
         """The partition is about to go, or to be emptied."""
         self.totals.jobs -= len(self.jobs)
         self.totals.hot_bytes -= self.hot_bytes
-        for holder in self.held:
-            self._hold_nothing(holder)
-        self.holders, self.held = {}, {}
+        self.holders.leave()
+        self.holders = Holders(self, self.totals.holdings)
 
     def _insert(self, job: Job) -> None:
         seq = job.seq
@@ -545,7 +522,7 @@ class QueuePartition:
                     expires_ms, expiries = job.expires_ms, 0
                 expiries += 1
             if self.holders:
-                self._let_go(seq)
+                self.holders.let_go(seq)
             if self.late:
                 self.late.discard(seq)
             if job.details is not None and job.details.tag:
@@ -589,7 +566,7 @@ class QueuePartition:
             if state == _READY:
                 self.ready.push_all((ready_key(self.sign, job.priority, seq),), self.counts[_READY])
             if self.holders:
-                self._let_go(seq)
+                self.holders.let_go(seq)
         if old_due != due_ms:
             if due_ms:
                 self._wake(self.timers.add(due_ms, seq))
@@ -602,29 +579,6 @@ class QueuePartition:
         """The stored form of a job is out of date. Jobs that were never stored need no mark."""
         if seq < self.stored_below:
             self.dirty.add(seq)
-
-    def _let_go(self, seq: int) -> None:
-        holder = self.holders.pop(seq, None)
-        if holder is not None:
-            seqs = self.held[holder]
-            seqs.discard(seq)
-            if not seqs:
-                del self.held[holder]
-                self._hold_nothing(holder)
-
-    def _hold(self, seq: int, holder: bytes) -> None:
-        self._hold_all((seq,), holder)
-
-    def _hold_all(self, seqs: Sequence[int], holder: bytes) -> None:
-        self.holders.update(dict.fromkeys(seqs, holder))
-        self.held.setdefault(holder, set()).update(seqs)
-        self.totals.holdings.setdefault(holder, set()).add(self)
-
-    def _hold_nothing(self, holder: bytes) -> None:
-        partitions = self.totals.holdings[holder]
-        partitions.discard(self)
-        if not partitions:
-            del self.totals.holdings[holder]
 
     def _come_late(self, seq: int) -> None:
         """A job is about to come in behind younger ones."""
@@ -642,27 +596,3 @@ class QueuePartition:
         if not self.wake_ms or when < self.wake_ms:
             self.wake_ms = when
             heappush(self.wakes, (when, self.topic.number, self.index))
-
-
-EVOLVE: dict[type, Callable[..., object]] = {
-    events.Enqueued: QueuePartition.enqueued,
-    events.JobsEnqueued: QueuePartition.enqueued_alike,
-    events.JobReplayed: QueuePartition.replayed,
-    events.JobLeased: QueuePartition.leased,
-    events.JobAcked: QueuePartition.acked,
-    events.JobReturned: QueuePartition.returned,
-    events.LeaseExtended: QueuePartition.extended,
-    events.JobWithdrawn: QueuePartition.withdrawn,
-    events.JobReprioritised: QueuePartition.reprioritised,
-    events.JobRemoved: QueuePartition.removed,
-    events.KeyRemembered: QueuePartition.key_remembered,
-    events.QueueTrimmed: QueuePartition.trimmed,
-    events.SeqReserved: QueuePartition.reserved,
-}
-
-# For events of one kind that were decided together.
-EVOLVE_ALL: dict[type, Callable[..., None]] = {
-    events.Enqueued: QueuePartition.enqueued_all,
-    events.JobLeased: QueuePartition.leased_all,
-    events.JobAcked: QueuePartition.acked_all,
-}
