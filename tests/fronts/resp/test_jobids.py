@@ -69,3 +69,5 @@ def test_all_ids_are_checked_and_each_counts_once() -> None:
     assert jobids.read_all([first, second, first]) == [7, 8]
     with pytest.raises(CommandError, match=r"^BADID "):
         jobids.read_all([first, b"nonsense"])
+    with pytest.raises(CommandError, match=r"^BADID "):
+        jobids.read_all([first, b"DI" + b"xy" * 22 + b"SQ"])

@@ -25,7 +25,7 @@ UNKNOWN: Final = 0
 
 
 class JobIds:
-    """Writes the ids of one node."""
+    """Writes the ids of one node: its `head`, the `digits` of the message id, a `tail`."""
 
     __slots__ = ("_tails", "head")
 
@@ -34,7 +34,7 @@ class JobIds:
         self._tails: dict[tuple[int, bool], bytes] = {}
 
     def write(self, message_id: int, ttl_ms: int, retry_ms: int) -> bytes:
-        return self.head + hexlify(message_id.to_bytes(16, "big")) + self.tail(ttl_ms, retry_ms)
+        return self.head + digits(message_id) + self.tail(ttl_ms, retry_ms)
 
     def tail(self, ttl_ms: int, retry_ms: int) -> bytes:
         """How the ids of jobs with this TTL and retry end."""
@@ -46,7 +46,7 @@ class JobIds:
         first = message_ids[0]
         shared = first >> 32
         if message_ids[-1] >> 32 != shared:
-            return [b"+" + self.head + hexlify(message_id.to_bytes(16, "big")) + tail for message_id in message_ids]
+            return [b"+" + self.head + digits(message_id) + tail for message_id in message_ids]
         head = b"+%b%024x" % (self.head, shared)
         ends = hexlify(pack(f">{len(message_ids)}I", *[message_id & 0xFFFFFFFF for message_id in message_ids]))
         return [head + ends[at : at + 8] + tail for at in range(0, len(ends), 8)]
@@ -59,9 +59,13 @@ class JobIds:
         return tail
 
 
+def digits(message_id: int) -> bytes:
+    return hexlify(message_id.to_bytes(16, "big"))
+
+
 def read(job_id: bytes) -> int:
     """The message id that `job_id` names, or `UNKNOWN`. Raises `CommandError` (BADID) when it is not an id."""
-    if len(job_id) == 48 and job_id[:2] == b"DI" and job_id[46:] == b"SQ":
+    if _is_ours(job_id):
         try:
             return int.from_bytes(unhexlify(job_id[2:46])[4:20], "big")
         except ValueError:
@@ -71,17 +75,22 @@ def read(job_id: bytes) -> int:
     raise CommandError(_BAD_ID)
 
 
+def _is_ours(job_id: bytes) -> bool:
+    """Has the form of our ids; whether its digits are digits is not looked at."""
+    return len(job_id) == 48 and job_id.startswith(b"DI") and job_id.endswith(b"SQ")
+
+
 def read_all(job_ids: Sequence[bytes]) -> list[int]:
     """All of them are checked before any is used; ids of no job of ours are left out, repeated ones count once."""
     if len(job_ids) == 1:
         only = read(job_ids[0])
         return [only] if only else []
-    if all(len(job_id) == 48 and job_id.startswith(b"DI") and job_id.endswith(b"SQ") for job_id in job_ids):
+    if all(map(_is_ours, job_ids)):
         try:
-            digits = unhexlify(b"".join([job_id[2:46] for job_id in job_ids]))
+            packed = unhexlify(b"".join([job_id[2:46] for job_id in job_ids]))
         except ValueError:
             raise CommandError(_BAD_ID) from None
-        found = [int.from_bytes(digits[at + 4 : at + 20], "big") for at in range(0, len(digits), 22)]
+        found = [int.from_bytes(packed[at + 4 : at + 20], "big") for at in range(0, len(packed), 22)]
     else:
         found = list(map(read, job_ids))
     return list(dict.fromkeys(filter(None, found)))

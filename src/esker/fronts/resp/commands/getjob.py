@@ -6,7 +6,6 @@ anyone wait. A client that found nothing waits (unless NOHANG) and then gets exa
 
 from __future__ import annotations
 
-from binascii import hexlify
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from esker.engine.replies import Delivery, Leased
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
+from esker.fronts.resp.jobids import digits
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -126,7 +126,7 @@ def _encode(client: Connection, deliveries: Sequence[Delivery], wanted: _Wanted)
         if (job.ttl_ms, job.retry_ms, len(payload)) != alike:
             alike = (job.ttl_ms, job.retry_ms, len(payload))
             middle = b"%b\r\n$%d\r\n" % (ids.tail(job.ttl_ms, job.retry_ms), len(payload))
-        parts += (head, hexlify(job.id.to_bytes(16, "big")), middle, payload, b"\r\n")
+        parts += (head, digits(job.id), middle, payload, b"\r\n")
         if wanted.counters:
             parts.append(b"$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n" % (job.nacks, job.requeues))
         if wanted.priority:
