@@ -37,7 +37,7 @@ from esker.node.settings import Settings, read_settings
 
 # The loop gives way to the journal's thread at least this often. Python's default of 5 ms would be added to an fsync
 # of 0.1 ms.
-_SWITCH_INTERVAL_S = 0.0005
+_SWITCH_INTERVAL_S = 0.0001
 
 _COLLECT_EVERY = (20_000, 50, 100)  # objects; collections of the generation before
 

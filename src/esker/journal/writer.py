@@ -82,7 +82,8 @@ class Writer:
         A hand-over to the thread and back costs about as much as a sync of a fast disk, and more than it while the
         interpreter is busy. A slow disk is the thread's: it must not hold up the caller.
         """
-        if self._given != self._taken or self._shelf.filling or not self._pace.quick(monotonic()):
+        began = monotonic()
+        if self._given != self._taken or self._shelf.filling or not self._pace.quick(began):
             return False
         if not self._turn.acquire(blocking=False):
             return False
@@ -90,6 +91,7 @@ class Writer:
             self._commit([append])
         finally:
             self._turn.release()
+        self._pace.wrote(began, monotonic())
         return True
 
     def close(self) -> None:
@@ -162,10 +164,8 @@ class Writer:
         segment.write(parts)
         last = appends[stop - 1].position
         if wants_sync or self._overdue():
-            began = monotonic()
             segment.sync()
             self._synced = last
-            self._pace.synced(began, monotonic())
         self._written = last
         # Only now: until here a failure cuts the file back to before these frames.
         segment.offset += size

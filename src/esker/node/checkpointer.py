@@ -15,7 +15,7 @@ from esker.store.interface import Store
 from esker.store.slices import Slice
 
 _POLL_S = 0.25
-_PATIENCE = 3  # a checkpoint uses a quarter of the loop's time at most, while it keeps up
+_PATIENCE = 3  # a checkpoint uses a quarter of the loop's time; more, the more of the next one has gathered meanwhile
 _SLICES_PER_SYNC = 8  # slices made before one wait for the disk; more would hold more memory, fewer would wait more
 
 
@@ -124,10 +124,9 @@ class Checkpointer:
 
     async def _breathe(self) -> None:
         """Gives the loop back, for longer than it was used: traffic comes first, unless checkpoints fall behind it."""
-        now = time.monotonic()
-        used = now - self._resumed_at
-        behind = self._ending or self._machine.totals.unsaved_bytes >= self._settings.checkpoint_after
-        await asyncio.sleep(0 if behind else used * _PATIENCE)
+        used_s = time.monotonic() - self._resumed_at
+        gathered = self._machine.totals.unsaved_bytes / self._settings.checkpoint_after
+        await asyncio.sleep(0 if self._ending else used_s * max(0.0, _PATIENCE - gathered))
         self._resumed_at = time.monotonic()
 
     def _cool(self, piece: Slice) -> None:
