@@ -16,6 +16,7 @@ from bench.talk import PAYLOAD_BYTES
 CASES = ((50, 1), (200, 1), (50, 16), (200, 16))  # connections, depth of pipeline
 REQUESTS = {1: 150_000, 16: 1_000_000}  # by depth of pipeline: two to five seconds each
 REQUESTS_QUICK = {1: 50_000, 16: 300_000}
+MORE_ROUNDS = 3  # without a pipeline: two seconds each, in which one slow moment of the disk decides who is ahead
 SECONDS_MAX = 180
 PAYLOAD = "x" * PAYLOAD_BYTES
 
@@ -26,7 +27,8 @@ def measure(bench: Bench) -> Iterator[Row]:
     for connections, pipeline in CASES:
         requests = (REQUESTS_QUICK if bench.quick else REQUESTS)[pipeline]
         load = partial(benchmark, connections, pipeline, requests)
-        esker, redis = alternated(bench.rounds, partial(_addjob, bench, load), partial(_lpush, bench, load))
+        rounds = bench.rounds * (MORE_ROUNDS if pipeline == 1 else 1)
+        esker, redis = alternated(rounds, partial(_addjob, bench, load), partial(_lpush, bench, load))
         case = f"{connections} connections, P{pipeline}"
         yield compared("enqueue", case, "Redis", esker, redis, bars.ENQUEUE[pipeline])
 

@@ -92,7 +92,8 @@ def delayed(measure: str, case: str, against: str, esker: Sequence[Run], other: 
 
 METHOD = """\
 * Every measure alternates Esker and its peer in {rounds} round(s), and who goes first; a figure is the median of the
-  rounds, a ratio is the ratio of medians, and "rounds" gives the lowest and highest ratio of a single round.
+  rounds, a ratio is the ratio of medians, and "rounds" gives the lowest and highest ratio of a single round. Enqueues
+  without a pipeline are short runs, and have three times as many rounds.
 * Payloads are 200 bytes. Every peer runs on loopback with its data on one file system, starts afresh for each run
   (diff, fanout and tail keep theirs), and, unless a class says otherwise, syncs every write before its reply: Redis
   with `appendonly yes`, `appendfsync always`, no snapshots, no rewriting;
