@@ -22,7 +22,7 @@ def disk() -> FaultyDisk:
 @pytest.fixture
 def broker(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """Its disk was slow once, and from then on the loop waits for no sync."""
-    monkeypatch.setattr(pace, "PAUSE_S_MIN", 3600.0)
+    monkeypatch.setattr(pace, "SLOWNESS", 1e9)
     with Broker(disk=disk) as running, Wire(running.resp_port) as wire:
         until_only_writes_sync(running)
         with disk.hold_syncs() as held:
