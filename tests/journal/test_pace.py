@@ -19,7 +19,7 @@ def test_a_disk_is_quick_until_it_was_slow_and_again_after_a_pause_that_fits() -
 
 
 def test_a_disk_that_is_slow_now_and_then_is_waited_for() -> None:
-    """A write of 5 ms twice a second costs one percent: there is no thread that would do better."""
+    """A write of 5 ms twice a second costs less than one percent of the time; the thread would cost every write."""
     lost_s, met = _minutes(slow_s=0.005, every=500, usual_s=0.0002)
     assert met > 0.99
     assert lost_s < 0.01

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 the name that everybody knows it by
 
 from esker.errors import SettingsError
 from esker.spark.pipelines.compact import compact

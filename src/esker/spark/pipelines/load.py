@@ -124,7 +124,8 @@ def load_name(files: Sequence[InputFile], values: Values) -> str:
 
 def format_of(files: Sequence[InputFile]) -> str:
     """By the ends of their names."""
-    formats = {_SUFFIXES.get(os.path.splitext(_PACKED.sub("", file.path.lower()))[1]) for file in files}  # noqa: PTH122
+    names = [_PACKED.sub("", file.path.lower()) for file in files]
+    formats = {_SUFFIXES.get(os.path.splitext(name)[1]) for name in names}  # noqa: PTH122 they are URLs, not paths
     if len(formats) == 1 and (found := formats.pop()) is not None:
         return found
     raise SettingsError("format cannot be auto: the files are not all .parquet, .csv or .json; name the format")

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 the name that everybody knows it by
 from pyspark.sql import types as T  # noqa: N812
 
 from esker.errors import SettingsError
