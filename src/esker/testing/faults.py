@@ -36,7 +36,8 @@ _HELD_SECONDS_MAX = 60.0
 class HeldSyncs:
     """Syncs that wait at the door. `begun` is set when the first one has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str = "") -> None:
+        self.of = of
         self.begun = Event()
         self.released = Event()
 
@@ -88,9 +89,12 @@ class FaultyDisk:
             self._space = free_bytes
 
     @contextmanager
-    def hold_syncs(self) -> Iterator[HeldSyncs]:
-        """Within, every fdatasync waits for `release`: a slow disk, without a clock."""
-        held = HeldSyncs()
+    def hold_syncs(self, of: str = "") -> Iterator[HeldSyncs]:
+        """Within, every fdatasync waits for `release`: a slow disk, without a clock.
+
+        With `of`, only those of files whose name ends so, as in `fail_sync`.
+        """
+        held = HeldSyncs(of)
         with self._lock:
             self._held = held
         try:
@@ -148,7 +152,8 @@ class FaultyDisk:
             self.syncs += 1
             fails = self._sync_is_to_fail(fd)
             held = self._held
-        if held is not None:
+            waits = held is not None and self._paths[fd].name.endswith(held.of)
+        if held is not None and waits:
             held.begun.set()
             if not held.released.wait(_HELD_SECONDS_MAX):
                 raise TimeoutError("a held sync was never released")

@@ -18,7 +18,7 @@ def test_writes_reads_and_refusals_wait_for_the_disk() -> None:
     with Broker(disk=disk) as broker, Web(broker.http_url) as web, Web(broker.http_url, http2=True) as other:
         web.put("safe", durable=True)
         with ThreadPoolExecutor(4) as pool:
-            with disk.hold_syncs() as held:
+            with disk.hold_syncs(of=".segment") as held:
                 writing = pool.submit(web.write, "safe", "x")
                 held.wait_begun()
                 reading = pool.submit(other.diff, "safe")

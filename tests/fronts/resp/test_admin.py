@@ -165,13 +165,14 @@ def test_latency_of_the_disk_is_sampled(broker: Broker, monkeypatch: pytest.Monk
         monkeypatch.undo()
         latest = wire("LATENCY", "LATEST")
         assert isinstance(latest, list)
-        assert [event[0] for event in latest if isinstance(event, list)] == [b"durability"]
+        # A busy machine may make a command slow too: only the disk is looked at.
+        assert b"durability" in [event[0] for event in latest if isinstance(event, list)]
         history = wire("LATENCY", "HISTORY", "durability")
         assert isinstance(history, list)
         assert len(history) == 1
         assert "durability" in text(wire("LATENCY", "DOCTOR"))
         assert text(wire("LATENCY", "GRAPH", "durability")).startswith("durability - high ")
-        assert wire("LATENCY", "RESET") == 1
+        assert wire("LATENCY", "RESET", "durability") == 1
         assert wire("LATENCY", "HISTORY", "durability") == []
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from esker.journal import pace
+from esker.journal.pace import Pace
 from esker.testing import Broker
 from esker.testing.faults import FaultyDisk
-from tests.fronts.http.unsynced import until_only_writes_sync
 from tests.fronts.resp.wire import Simple, Wire, encoded
 
 
@@ -21,21 +19,16 @@ def disk() -> FaultyDisk:
 
 @pytest.fixture
 def broker(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    """Its disk was slow once, and from then on the loop waits for no sync."""
-    monkeypatch.setattr(pace, "SLOWNESS", 1e9)
+    """Its disk counts as slow, so the loop waits for no sync."""
+    monkeypatch.setattr(Pace, "quick", lambda *_: False)
     with Broker(disk=disk) as running, Wire(running.resp_port) as wire:
-        until_only_writes_sync(running)
-        with disk.hold_syncs() as held:
-            wire.send(encoded("ADDJOB", "q", "first", 0))
-            held.wait_begun()
-            time.sleep(2 * pace.QUICK_S)  # nobody waits for this: it is the slowness itself
-        assert isinstance(wire.reply(), Simple)
+        assert isinstance(wire("ADDJOB", "q", "first", 0), Simple)
         yield running
 
 
 def test_a_ping_does_not_wait_for_what_others_are_promised(broker: Broker, disk: FaultyDisk) -> None:
     with Wire(broker.resp_port) as producer, Wire(broker.resp_port) as other, Wire(broker.resp_port) as reader:
-        with disk.hold_syncs() as held:
+        with disk.hold_syncs(of=".segment") as held:
             producer.send(encoded("ADDJOB", "q", "held", 0))
             held.wait_begun()
             assert other("PING") == Simple("PONG")
@@ -50,7 +43,7 @@ def test_a_ping_does_not_wait_for_what_others_are_promised(broker: Broker, disk:
 @pytest.mark.parametrize("together", [True, False])
 def test_a_ping_behind_work_of_its_own_keeps_its_place(broker: Broker, disk: FaultyDisk, together: bool) -> None:
     with Wire(broker.resp_port) as wire:
-        with disk.hold_syncs() as held:
+        with disk.hold_syncs(of=".segment") as held:
             wire.send(encoded("ADDJOB", "q", "held", 0) + (encoded("PING") if together else b""))
             held.wait_begun()
             if not together:
@@ -63,7 +56,7 @@ def test_a_ping_behind_work_of_its_own_keeps_its_place(broker: Broker, disk: Fau
 def test_behind_work_without_a_reply_a_ping_is_the_sign_that_it_is_done(
     broker: Broker, disk: FaultyDisk, quiet: list[str]
 ) -> None:
-    with Wire(broker.resp_port) as wire, disk.hold_syncs() as held:
+    with Wire(broker.resp_port) as wire, disk.hold_syncs(of=".segment") as held:
         wire.send(encoded("CLIENT", "REPLY", quiet[0]) + encoded("ADDJOB", "q", "unheard", 0))
         held.wait_begun()
         if len(quiet) > 1:
