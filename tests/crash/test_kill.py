@@ -14,7 +14,7 @@ from tests.crash.process import NodeProcess
 KILLS = 20
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_acknowledged_job_is_lost_and_no_acked_one_returns_whenever_the_node_is_killed(tmp_path: Path) -> None:
     dice = random.Random(20)
     ledger = Ledger()

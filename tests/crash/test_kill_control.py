@@ -12,7 +12,7 @@ from tests.crash.process import NodeProcess
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_what_was_answered_about_topics_and_routers_survives_a_kill_at_that_moment(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path / "data")
     with node, Api(node.http_port) as api:
@@ -51,7 +51,7 @@ def test_what_was_answered_about_topics_and_routers_survives_a_kill_at_that_mome
         assert len(data(api.diff("copies"))) <= 1  # of class disk: it may have been too young
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_lasting_lease_survives_a_kill_and_others_fall(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path / "data")
     with node, Api(node.http_port) as api:
@@ -70,7 +70,7 @@ def test_a_lasting_lease_survives_a_kill_and_others_fall(tmp_path: Path) -> None
         assert api.ack("lasting", "v", 3, lease_ids=[lasting_lease])["acked"] == 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_dead_letters_move_once_whenever_the_node_is_killed(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path / "data")
     jobs = list(range(20))

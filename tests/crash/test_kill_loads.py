@@ -18,7 +18,7 @@ BATCHES = 2
 KILLS_MIN = 2
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "rows", "share", "config"),  # the share makes it slow enough for kills to hit it
     [

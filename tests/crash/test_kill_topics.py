@@ -14,7 +14,7 @@ from tests.crash.topics_load import World
 KILLS = 20
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_every_class_keeps_its_promise_whenever_the_node_is_killed(tmp_path: Path) -> None:
     dice = random.Random(3)
     world = World(dice)

@@ -244,7 +244,8 @@ def _draw_workers(axes: Axes, lines: Sequence[Line]) -> bool:
                       va="center", fontsize=8)  # fmt: skip
     axes.set_yticks(range(len(lines)), names)
     axes.set_ylim(len(lines) - 0.4, -0.6)
-    axes.set_xlim(0, max(shares) * 1.75)
+    axes.set_xlim(0, max(shares) * 1.75)  # room for the words behind the bars
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= min(100, max(shares) * 1.75)])
     axes.set_xlabel("% of deliveries")
     axes.grid(visible=False, axis="y")
     return True
