@@ -49,13 +49,28 @@ class RecordBody(msgspec.Struct, gc=False):
     meta: Raw = msgspec.field(default_factory=lambda: NO_META)  # a plain default would show in the schema
 
 
-class WriteBody(msgspec.Struct, kw_only=True):
-    records: list[RecordBody]
+class PlainRecordBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A record that is data and nothing else, as most are."""
+
+    data: Raw
+
+
+class _AnyWriteBody(msgspec.Struct, kw_only=True):
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
     config: ConfigBody | None = None
     disable_backpressure: bool = False
+
+
+class WriteBody(_AnyWriteBody, kw_only=True):
+    records: list[RecordBody]
+
+
+class PlainWriteBody(_AnyWriteBody, kw_only=True):
+    """A write of nothing but plain records. It is decoded in less time, and there is less to look at."""
+
+    records: list[PlainRecordBody]
 
 
 class DiffBody(msgspec.Struct, kw_only=True):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from esker.engine import limits
 from esker.engine.commands import Append, NewRecord
 from esker.engine.meta import meta_problem
 from esker.engine.replies import Written
 from esker.fronts.access import Scope
 from esker.fronts.http.answers import WrittenAnswer
-from esker.fronts.http.bodies import NO_META, RecordBody, WriteBody
+from esker.fronts.http.bodies import NO_META, PlainRecordBody, PlainWriteBody, RecordBody, WriteBody
 from esker.fronts.http.calls import Call
 from esker.fronts.http.configs import DEFAULT, to_config
 from esker.fronts.http.errors import HttpError, invalid
@@ -18,12 +20,12 @@ from esker.fronts.http.selectors import encoded
 IDEMPOTENCY_KEY_BYTES_MAX = 256
 
 
-def to_append(call: Call, name: bytes, body: WriteBody, header_key: bytes | None = None) -> Append:
+def to_append(call: Call, name: bytes, body: WriteBody | PlainWriteBody, header_key: bytes | None = None) -> Append:
     """The command of a write, which this caller may give. Raises 400, 403 and 429; changes nothing.
 
     Used by every way to write. The scope and the prefix of the topic itself were checked by the caller.
     """
-    given = body.records
+    given: Sequence[RecordBody | PlainRecordBody] = body.records
     if not given:
         raise invalid("records is empty; expected 1 to 10000")
     if len(given) > limits.ENQUEUE_JOBS_MAX:
@@ -49,7 +51,7 @@ def to_append(call: Call, name: bytes, body: WriteBody, header_key: bytes | None
     return Append(name, records, key, config, create)
 
 
-def _check_creation(call: Call, name: bytes, body: WriteBody, create: bool) -> None:
+def _check_creation(call: Call, name: bytes, body: WriteBody | PlainWriteBody, create: bool) -> None:
     """A config is an administrator's, if the topic is made with it."""
     if body.config is not None:
         if body.config.dead_letter is not None:
@@ -61,19 +63,23 @@ def _check_creation(call: Call, name: bytes, body: WriteBody, create: bool) -> N
         call.front.census.allow_topics((name,), call.front.options)
 
 
-def _records(given: list[RecordBody], origin: bytes) -> list[NewRecord]:
-    """Most records are data and nothing else: those are checked together."""
-    data = [bytes(record.data) for record in given]
-    text = b"".join(data)
-    plain = (
-        b"\n" not in text
-        and b"\r" not in text
-        and max(map(len, data)) <= limits.RECORD_BYTES_MAX
-        and all(record.meta is NO_META and record.tag is None and record.node is None for record in given)
-    )
-    if plain:
-        return [NewRecord(each, b"", origin) for each in data]
-    return [_record(record, origin, position) for position, record in enumerate(given)]
+def _records(given: Sequence[RecordBody | PlainRecordBody], origin: bytes) -> list[NewRecord]:
+    """Plain records are checked together, unless one of them needs a closer look."""
+    if isinstance(given[0], PlainRecordBody) or all(map(_is_plain, given)):
+        data = [bytes(record.data) for record in given]
+        text = b"".join(data)
+        if b"\n" not in text and b"\r" not in text and max(map(len, data)) <= limits.RECORD_BYTES_MAX:
+            return [NewRecord(each, b"", origin) for each in data]
+    return [
+        _record(RecordBody(record.data) if isinstance(record, PlainRecordBody) else record, origin, position)
+        for position, record in enumerate(given)
+    ]
+
+
+def _is_plain(record: RecordBody | PlainRecordBody) -> bool:
+    if isinstance(record, PlainRecordBody):
+        return True
+    return record.meta is NO_META and record.tag is None and record.node is None
 
 
 def _record(given: RecordBody, origin: bytes, position: int) -> NewRecord:
@@ -99,7 +105,7 @@ def _record(given: RecordBody, origin: bytes, position: int) -> NewRecord:
     return NewRecord(data, tag, encoded(given.node, f"records[{position}].node", limits.NODE_BYTES_MAX), meta)
 
 
-def _idempotency_key(body: WriteBody, header: bytes | None) -> bytes:
+def _idempotency_key(body: WriteBody | PlainWriteBody, header: bytes | None) -> bytes:
     if body.idempotency_key is not None:
         return encoded(body.idempotency_key, "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     if header is not None and len(header) > IDEMPOTENCY_KEY_BYTES_MAX:

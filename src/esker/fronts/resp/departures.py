@@ -20,7 +20,7 @@ class Departure:
         self._server = server
         self._began_ns = perf_counter_ns()
         self.gate = gate
-        self.parcels: list[tuple[Connection, list[bytes]]] = []
+        self.parcels: list[tuple[Connection, bytes, int]] = []  # for whom, what, and how many replies that are
         gate.subscribe(self._leave)
 
     def _leave(self, error: BaseException | None) -> None:
@@ -30,10 +30,9 @@ class Departure:
             server.latency.add("durability", spent_ns // 1_000_000)
         if error is not None:
             server.write_failed = True
-            self.parcels = [(client, [undurable(error)] * len(replies)) for client, replies in self.parcels]
+            self.parcels = [(client, undurable(error) * count, count) for client, _, count in self.parcels]
         size = 0
-        for client, replies in self.parcels:
-            data = replies[0] if len(replies) == 1 else b"".join(replies)
+        for client, data, _ in self.parcels:
             transport = client.transport
             if transport is None or client.congestion is not None or client.closing:
                 client.settle(data)

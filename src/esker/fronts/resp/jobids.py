@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from binascii import hexlify, unhexlify
 from collections.abc import Sequence
-from struct import pack
 from typing import Final
 
 from esker.fronts.resp.errors import CommandError
@@ -27,11 +26,12 @@ UNKNOWN: Final = 0
 class JobIds:
     """Writes the ids of one node: its `head`, the `digits` of the message id, a `tail`."""
 
-    __slots__ = ("_tails", "head")
+    __slots__ = ("_ends", "_tails", "head")
 
     def __init__(self, node_id: str) -> None:
         self.head = b"DI" + node_id[:8].encode()
         self._tails: dict[tuple[int, bool], bytes] = {}
+        self._ends: list[bytes] = []  # the last two digits of an id and what follows, in the replies made last
 
     def write(self, message_id: int, ttl_ms: int, retry_ms: int) -> bytes:
         return self.head + digits(message_id) + self.tail(ttl_ms, retry_ms)
@@ -41,15 +41,20 @@ class JobIds:
         return self._tails.get((ttl_ms, retry_ms > 0)) or self._make_tail(ttl_ms, retry_ms > 0)
 
     def added(self, message_ids: Sequence[int], ttl_ms: int, retry_ms: int) -> list[bytes]:
-        """The replies to ADDJOBs of one TTL and retry, made together: of ids in a row only the end differs."""
+        """The replies to ADDJOBs of one TTL and retry, made together: of ids in a row hardly more than the end differs."""
         tail = self.tail(ttl_ms, retry_ms) + b"\r\n"
-        first = message_ids[0]
-        shared = first >> 32
-        if message_ids[-1] >> 32 != shared:
+        if not isinstance(message_ids, range):
             return [b"+" + self.head + digits(message_id) + tail for message_id in message_ids]
-        head = b"+%b%024x" % (self.head, shared)
-        ends = hexlify(pack(f">{len(message_ids)}I", *[message_id & 0xFFFFFFFF for message_id in message_ids]))
-        return [head + ends[at : at + 8] + tail for at in range(0, len(ends), 8)]
+        if not self._ends or not self._ends[0].endswith(tail):
+            self._ends = [b"%02x%b" % (last, tail) for last in range(256)]
+        replies: list[bytes] = []
+        at = message_ids.start
+        while at < message_ids.stop:
+            head = b"+%b%030x" % (self.head, at >> 8)
+            ends = self._ends[at & 0xFF : (at & 0xFF) + message_ids.stop - at]
+            replies += [head + end for end in ends]
+            at += len(ends)
+        return replies
 
     def _make_tail(self, ttl_ms: int, retried: bool) -> bytes:
         minutes = min(ttl_ms // _MINUTE_MS, 0xFFFF) if ttl_ms else 0xFFFF

@@ -172,7 +172,7 @@ class RespServer:
             client.write(b"".join(replies))
             return
         client.unsettled += 1
-        departure.parcels.append((client, replies))
+        departure.parcels.append((client, b"".join(replies), len(replies)))
 
     def departure(self) -> Departure | None:
         """What replies decided until now leave with; None: nothing, they may leave at once.

@@ -11,7 +11,7 @@ from esker.engine.commands import DeleteRecords, Read
 from esker.engine.config import TopicType
 from esker.engine.replies import Deleted, Records, Written
 from esker.fronts.http.answers import RecordsDeletedAnswer, encode
-from esker.fronts.http.bodies import DeleteBody, DiffBody, WriteBody
+from esker.fronts.http.bodies import DeleteBody, DiffBody, PlainWriteBody, WriteBody
 from esker.fronts.http.calls import Answer, Call, ClientLeft
 from esker.fronts.http.endpoints.bulk import read_block
 from esker.fronts.http.endpoints.topics import named_topic
@@ -24,9 +24,23 @@ from esker.fronts.http.writing import to_append, written_answer
 
 WAIT_MS_MAX = 30_000
 
-_write_decoder = msgspec.json.Decoder(WriteBody)
+_plain_write_decoder = msgspec.json.Decoder(PlainWriteBody)
+_any_write_decoder = msgspec.json.Decoder(WriteBody)
 _diff_decoder = msgspec.json.Decoder(DiffBody)
 _delete_decoder = msgspec.json.Decoder(DeleteBody)
+
+
+class _WriteDecoder:
+    """Most writes are plain; one that is not shows it at its first record that is not, and is decoded again."""
+
+    def decode(self, body: bytes, /) -> WriteBody | PlainWriteBody:
+        try:
+            return _plain_write_decoder.decode(body)
+        except msgspec.ValidationError:
+            return _any_write_decoder.decode(body)
+
+
+_write_decoder = _WriteDecoder()
 
 
 async def write_records(call: Call) -> Answer:
