@@ -68,3 +68,36 @@ def test_a_batch_that_somebody_waits_for_stays_the_gate_until_it_is_written(monk
         shard.close()
 
     asyncio.run(scene())
+
+
+def test_a_commit_tells_those_who_wait_at_once_when_the_journal_is_quick() -> None:
+    async def scene() -> None:
+        shard = Shard(Machine(Random(1)), MemoryJournal(), Clock(), WaitingRoom())
+        shard.handle(Enqueue(Q, [NewJob(b"job")]))
+        opened: list[BaseException | None] = []
+        gate = _gate(shard)
+        assert gate is not None
+        gate.subscribe(opened.append)
+        shard.commit()
+        assert opened == [None]
+        assert _gate(shard) is None
+        shard.close()
+
+    asyncio.run(scene())
+
+
+def test_a_commit_behind_a_batch_on_its_way_is_made_by_its_arrival() -> None:
+    async def scene() -> None:
+        journal = HeldJournal()
+        shard = Shard(Machine(Random(1)), journal, Clock(), WaitingRoom())
+        shard.handle(Enqueue(Q, [NewJob(b"first")]))
+        shard.commit()
+        shard.handle(Enqueue(Q, [NewJob(b"second")]))
+        shard.commit()
+        assert len(journal.held) == 1
+        journal.answer()
+        while not journal.held:  # noqa: ASYNC110 the commit lingers for some turns of the loop
+            await asyncio.sleep(0)
+        shard.close()
+
+    asyncio.run(scene())

@@ -66,6 +66,12 @@ class Broker(Protocol):
     def gate(self) -> Gate | None:
         """What replies decided until now must wait for; None when all of it is as durable as promised."""
 
+    def commit(self) -> None:
+        """No more is to come just now: what was decided should go to disk. It does so soon without this, too.
+
+        Gates may open before it returns, so it is the last thing its caller does.
+        """
+
     @property
     def loads(self) -> Loading:
         """Bulk loads: staging, committing, and how far they are."""

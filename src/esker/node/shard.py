@@ -72,6 +72,9 @@ class Batch:
             done(error)
 
 
+_Landed = tuple[Batch, BaseException | None]
+
+
 class Shard:
     def __init__(self, machine: Machine, journal: Journal, clock: Clock, waiting: WaitingRoom) -> None:
         self._loop = asyncio.get_running_loop()
@@ -152,7 +155,9 @@ class Shard:
         """
         if self._machine.outbox or not self._tail_synced:
             self._machine.must_sync = True
-            self._append()
+            landed = self._append()
+            if landed is not None:  # the caller is not ready for what those who wait may do
+                self._loop.call_soon(self._arrived, *landed)
         return self._journal.last_position
 
     async def settled(self) -> None:
@@ -323,11 +328,22 @@ class Shard:
             self._loop.call_soon(self._commit)
             return
         self._due = False
-        self._looked = self._lingered = 0
-        if grown:
-            self._append()
+        self.commit()
 
-    def _append(self) -> None:
+    def commit(self) -> None:
+        """Gives to the journal what was decided, unless a batch is on its way: then its arrival does.
+
+        Those who wait are told before this returns, where the journal is as quick as that; so it must be the last thing
+        its caller does.
+        """
+        self._looked = self._lingered = 0
+        if self._machine.outbox and not self._flying and self.stopped is None:
+            landed = self._append()
+            if landed is not None:
+                self._arrived(*landed)
+
+    def _append(self) -> _Landed | None:
+        """What has arrived already; else it will be told when it has."""
         machine = self._machine
         batch, events = self._open, machine.outbox
         batch.sync = self._tail_synced = machine.must_sync
@@ -338,13 +354,21 @@ class Shard:
         self.batches += 1
         self.events += len(events)
 
+        landed: _Landed | None = None
+        appending = True
+
         def done(error: BaseException | None) -> None:
-            if get_ident() == self._thread:
-                self._loop.call_soon(self._arrived, batch, error)
-            else:
+            nonlocal landed
+            if get_ident() != self._thread:
                 self._loop.call_soon_threadsafe(self._arrived, batch, error)
+            elif appending:
+                landed = (batch, error)
+            else:
+                self._loop.call_soon(self._arrived, batch, error)
 
         self._journal.append(encode_batch(events), batch.sync, done)
+        appending = False
+        return landed
 
     def _arrived(self, batch: Batch, error: BaseException | None) -> None:
         if error is not None:

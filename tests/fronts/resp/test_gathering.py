@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 import uvloop
 
+from esker.fronts.resp import server as server_module
 from esker.fronts.resp.connection import Connection
 from esker.fronts.resp.server import RespServer
 from esker.node.runtime import Node
@@ -118,3 +120,49 @@ def test_jobs_of_clients_that_leave_at_once_are_added_all_the_same(tmp_path: Pat
         assert await heard.wait_for(1) == [b":3"]
 
     _with_clients(tmp_path, 4, scene)
+
+
+async def _answered_together(clients: list[Client]) -> None:
+    for client, _ in clients:
+        client.data_received(encoded("ADDJOB", "q", "x", 0))
+    for _, heard in clients:
+        await heard.wait_for(1)
+
+
+def test_clients_that_were_answered_together_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LINGER_S", 3600.0)
+    monkeypatch.setattr(server_module, "LINGER_TURNS", 5)
+
+    async def scene(clients: list[Client]) -> None:
+        await _answered_together(clients)
+        for client, heard in clients:
+            assert len(heard.replies) == 1, "nobody is served before the last one has come"
+            client.data_received(encoded("ADDJOB", "q", "x", 0))
+            for _ in range(10):
+                await asyncio.sleep(0)
+        for _, heard in clients:
+            await heard.wait_for(2)
+
+    _with_clients(tmp_path, 5, scene)
+
+
+def test_nobody_waits_for_a_client_that_does_not_come_back(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        await _answered_together(clients)
+        client, heard = clients[0]
+        client.data_received(encoded("ADDJOB", "q", "x", 0))
+        await heard.wait_for(2)
+
+    _with_clients(tmp_path, 5, scene)
+
+
+def test_large_commands_do_not_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LINGER_S", 3600.0)
+
+    async def scene(clients: list[Client]) -> None:
+        await _answered_together(clients)
+        client, heard = clients[0]
+        client.data_received(encoded("ADDJOB", "q", "x" * server_module.LINGER_BYTES, 0))
+        await heard.wait_for(2)
+
+    _with_clients(tmp_path, 5, scene)

@@ -23,6 +23,14 @@ def test_an_id_reads_back_as_the_message_id_it_was_written_for(message_id: int, 
     assert jobids.read(written) == message_id
 
 
+@given(st.integers(1, (1 << 127) - 1), st.integers(1, 700), st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_replies_made_together_are_those_made_one_by_one(first: int, count: int, ttl_ms: int, retry_ms: int) -> None:
+    in_a_row = range(first, first + count)
+    one_by_one = [b"+" + IDS.write(message_id, ttl_ms, retry_ms) + b"\r\n" for message_id in in_a_row]
+    assert IDS.added(in_a_row, ttl_ms, retry_ms) == one_by_one
+    assert IDS.added(list(in_a_row), ttl_ms, retry_ms) == one_by_one
+
+
 @pytest.mark.parametrize(
     ("ttl_ms", "retry_ms", "digits"),
     [

@@ -31,6 +31,7 @@ class Departure:
         if error is not None:
             server.write_failed = True
             self.parcels = [(client, undurable(error) * count, count) for client, _, count in self.parcels]
+        server.answered_together = len(self.parcels) > 1
         size = 0
         for client, data, _ in self.parcels:
             transport = client.transport

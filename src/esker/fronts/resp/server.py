@@ -28,6 +28,11 @@ from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
 from esker.fronts.resp.parser import Arguments
 from esker.node.interface import Broker
 
+# How long a turn waits for clients that were answered together, and so are likely to ask together.
+LINGER_TURNS = 8  # of the loop, each of which brings something
+LINGER_S = 10e-6  # without anything new
+LINGER_BYTES = 256 * 1024  # in all: large commands gain nothing by waiting
+
 _CRON_S = 1.0  # how often idle clients are looked for and rates are taken
 _CLOSE_S_MAX = 5.0  # how long a client that does not read may keep a closing server
 _NEVER_NS = 1 << 62
@@ -52,6 +57,9 @@ class RespServer:
         self.arrived: list[tuple[Connection, bytes]] = []  # and nobody has looked at it
         self.turn: list[tuple[Connection, list[Arguments]]] = []  # what was parsed and not executed yet
         self._turn_due = False
+        self.answered_together = False  # several clients were, and nothing was executed since
+        self._lingered = self._lingered_bytes = 0  # turns of the loop, and bytes that were in before the first of them
+        self._took_at = 0.0
         self._departure: Departure | None = None  # the youngest
         self.slowlog = SlowLog(self.options.slowlog_entries_max)
         self.latency = LatencyMonitor()
@@ -143,8 +151,14 @@ class RespServer:
     # -- turns
 
     def run_turn(self) -> None:
-        """Executes together what arrived in one turn of the loop."""
-        self._turn_due = False
+        """Executes together what arrived in one turn of the loop, or in a few.
+
+        What many clients ask costs less in one go, and one sync does for all of them.
+        """
+        if self.answered_together and self._more_may_come():
+            self.loop.call_soon(self.run_turn)
+            return
+        self._turn_due = self.answered_together = False
         self.take_arrived()
         turn, self.turn = self.turn, []
         for client, chunk in turn:
@@ -152,6 +166,17 @@ class RespServer:
         self.gathering.flush()
         for client, _ in turn:
             client.send()
+        self._lingered, self._lingered_bytes = 0, self.bytes_in
+        self.broker.commit()
+
+    def _more_may_come(self) -> bool:
+        now = time.perf_counter()
+        if not self.arrived:
+            return now - self._took_at < LINGER_S
+        self.take_arrived()
+        self._took_at = now
+        self._lingered += 1
+        return self._lingered < LINGER_TURNS and self.bytes_in - self._lingered_bytes < LINGER_BYTES
 
     def take_arrived(self) -> None:
         """Looks at what arrived: plain ADDJOBs are gathered, everything else waits for its turn."""
