@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -47,6 +49,33 @@ def test_a_chunk_that_was_tampered_with_is_read_as_the_parser_reads_it(
     found = shapes.split(tampered)
     if found is not None:
         assert Parser().feed(tampered) == [[b"ADDJOB", b"queue", each, b"0"] for each in found[1]]
+
+
+@given(
+    count=st.integers(1, 5),
+    size=st.integers(0, 12),
+    place=st.integers(0, 1000),
+    change=st.binary(min_size=0, max_size=60),
+    shift=st.integers(0, 3),
+)
+@example(count=2, size=1, place=0, change=b"", shift=1)  # together they read well, but none of them alone
+def test_chunks_read_together_are_read_as_each_alone(
+    count: int, size: int, place: int, change: bytes, shift: int
+) -> None:
+    one = wire(b"q", [b"p" * size])
+    shapes = Shapes()
+    shapes.learn(b"q", [b"p" * size], one)
+    stream = one * count
+    at = place % len(stream)
+    stream = (stream[:at] + change + stream[at + len(change) :])[: len(stream)]
+    cuts = [0, *(number * len(one) + shift for number in range(1, count)), len(stream)]
+    chunks = [stream[begin:end] for begin, end in pairwise(cuts)]
+    found = shapes.split_alike(shapes.known[len(one)], chunks)
+    if found is not None:
+        for chunk, read in zip(chunks, found, strict=True):
+            assert Parser().feed(chunk) == [[b"ADDJOB", b"q", read, b"0"]]
+    elif not change and not shift:
+        raise AssertionError("nothing was wrong with them")
 
 
 def test_payloads_of_the_learned_size_are_read_whatever_they_hold() -> None:

@@ -21,7 +21,7 @@ from esker.engine.replies import Added
 from esker.errors import EskerError
 from esker.fronts.resp.commands.addjob import RETRY_MS, TTL_MS, addjob
 from esker.fronts.resp.errors import failed
-from esker.fronts.resp.shapes import END, TAIL, Shapes
+from esker.fronts.resp.shapes import Shapes
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -43,6 +43,12 @@ class _Gathered:
         self.payloads: list[bytes] = []
 
 
+def _is_odd(client: Connection) -> bool:
+    """What it sends is not to be taken for plain commands."""
+    parser = client.parser
+    return client.careful or client.held or client.queued > 0 or client.closing or parser.torn or parser.attention
+
+
 class Gathering:
     """The plain ADDJOBs of this turn, by queue."""
 
@@ -56,41 +62,36 @@ class Gathering:
         self._shapes = Shapes()
 
     def take_all(self, arrived: list[tuple[Connection, bytes]]) -> None:
-        """What all clients have sent: chunks of a known shape are gathered unparsed, the clients see to the others.
+        """What all clients have sent: chunks of a known shape are gathered unparsed, the clients see to the others."""
+        chunks = [data for _, data in arrived]
+        if not self._take_alike(arrived, chunks):
+            for client, data in arrived:
+                found = None if _is_odd(client) else self._shapes.split(data)
+                if found is None or not self._gather(client, *found):
+                    client.take(data)
+        self._server.bytes_in += sum(map(len, chunks))
 
-        Most chunks of a busy broker are one job, and have the length of the chunk before. For those all that follows is
-        written out here: with a call for each step they would cost half as much again.
-        """
-        server = self._server
-        length, size, room = -1, 0, limits.ENQUEUE_JOBS_MAX - self._size
-        head, start, queue = b"", 0, b""  # of the shape of chunks of this length, if it is one job
-        gathered: _Gathered | None = None
-        for client, data in arrived:
-            if len(data) != length:
-                length = len(data)
-                shape = self._shapes.known.get(length)
-                single = shape is not None and shape.jobs == 1 and not server.leaving
-                head, start, queue = (shape.head, shape.start, shape.queue) if shape and single else (b"", 0, b"")
-                gathered = None
-            size += length
-            parser = client.parser
-            odd = client.careful or client.held or client.queued or parser.torn or parser.attention or client.closing
-            if head and not odd and client.gathered is None and data.startswith(head) and data.endswith(TAIL) and room:
-                if gathered is None:
-                    gathered = self._queues.get(queue) or self._begin(queue)
-                gathered.clients.append(client)
-                gathered.counts.append(1)
-                gathered.payloads.append(data[start:END])
-                client.gathered = queue
-                room -= 1
-                continue
-            self._size = limits.ENQUEUE_JOBS_MAX - room
-            found = None if odd else self._shapes.split(data)
-            if found is None or not self._gather(client, *found):
-                client.take(data)
-            length, room = -1, limits.ENQUEUE_JOBS_MAX - self._size  # all of it may have changed
-        self._size = limits.ENQUEUE_JOBS_MAX - room
-        server.bytes_in += size
+    def _take_alike(self, arrived: list[tuple[Connection, bytes]], chunks: list[bytes]) -> bool:
+        """The commonest turn of a busy broker: one job from each client, all of one shape. They are split in one go."""
+        count = len(chunks)
+        shape = self._shapes.known.get(len(chunks[0]))
+        if shape is None or shape.jobs != 1 or self._server.leaving or self._size + count > limits.ENQUEUE_JOBS_MAX:
+            return False
+        payloads = self._shapes.split_alike(shape, chunks)
+        if payloads is None:
+            return False
+        queue = shape.queue
+        clients = [client for client, _ in arrived]
+        if any(map(_is_odd, clients)) or len({client for client in clients if client.gathered is None}) < count:
+            return False  # or one of them has sent more than this
+        for client in clients:
+            client.gathered = queue
+        gathered = self._queues.get(queue) or self._begin(queue)
+        gathered.clients += clients
+        gathered.counts += [1] * count
+        gathered.payloads += payloads
+        self._size += count
+        return True
 
     def _begin(self, queue: bytes) -> _Gathered:
         gathered = self._queues[queue] = _Gathered()

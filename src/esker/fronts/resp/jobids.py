@@ -41,7 +41,7 @@ class JobIds:
         return self._tails.get((ttl_ms, retry_ms > 0)) or self._make_tail(ttl_ms, retry_ms > 0)
 
     def added(self, message_ids: Sequence[int], ttl_ms: int, retry_ms: int) -> list[bytes]:
-        """The replies to ADDJOBs of one TTL and retry, made together: of ids in a row hardly more than the end differs."""
+        """The replies to ADDJOBs of one TTL and retry, made together: of ids in a row mostly the end differs."""
         tail = self.tail(ttl_ms, retry_ms) + b"\r\n"
         if not isinstance(message_ids, range):
             return [b"+" + self.head + digits(message_id) + tail for message_id in message_ids]

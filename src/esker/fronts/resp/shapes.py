@@ -49,13 +49,23 @@ class Shapes:
         shape = self.known.get(len(data))
         if shape is None:
             return None
-        head, between, start, size, count, queue = shape
-        if not (data.startswith(head) and data.endswith(TAIL)):
+        payloads = _split(shape, data, shape.jobs)
+        return None if payloads is None else (shape.queue, payloads)
+
+    def split_alike(self, shape: Shape, chunks: list[bytes]) -> list[bytes] | None:
+        """The payloads of chunks that are one job each, if all of them have this shape."""
+        length = len(shape.head) + shape.size + len(TAIL)
+        if set(map(len, chunks)) != {length}:
             return None
-        if count == 1:
-            return queue, [data[start:END]]
-        payloads = data[start:END].split(between)
-        # As many pieces as payloads, none longer than it should be: none is shorter either.
-        if len(payloads) != count or max(map(len, payloads)) != size:
-            return None
-        return queue, payloads
+        return _split(shape, b"".join(chunks), len(chunks))
+
+
+def _split(shape: Shape, data: bytes, count: int) -> list[bytes] | None:
+    """`data` is as long as `count` jobs of the shape; whether it is such jobs is to be seen."""
+    if not (data.startswith(shape.head) and data.endswith(TAIL)):
+        return None
+    payloads = data[shape.start : END].split(shape.between)
+    # As many pieces as payloads, none longer than it should be: none is shorter either.
+    if len(payloads) != count or max(map(len, payloads)) != shape.size:
+        return None
+    return payloads
