@@ -32,7 +32,6 @@ from esker.engine.logs.block import (
     Content,
     Outline,
     Weight,
-    body_size,
     hot_size,
     offsets,
     runs_of,
@@ -270,7 +269,7 @@ class LogPartition:
 
     def _fill_many(self, block: Block, seq: int, ts: int, bodies: list[RecordBody], tagged: bool) -> None:
         """A block takes records until it is full; the one that fills it may be large."""
-        sums = list(accumulate(map(body_size, bodies), initial=0))
+        sums = list(accumulate([len(body.data) + len(body.meta) for body in bodies], initial=0))
         start = 0
         while True:
             room = limits.BLOCK_BYTES_MAX - block.size
