@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from esker.engine import limits
-from esker.engine.commands import Enqueue, NewJob, Tick
+from esker.engine.commands import Enqueue, EnqueueAlike, NewJob, Tick
 from esker.engine.config import TopicConfig
 from esker.errors import Code
 from tests.engine.audit import audit
@@ -77,3 +77,16 @@ def test_an_eviction_is_a_bounded_step() -> None:
     assert rig.stats().spent == 2500 - limits.TIMERS_PER_TURN
     rig.do(Tick())
     audit(rig.machine)
+
+
+def test_jobs_share_the_numbers_they_have_in_common() -> None:
+    """Each number of its own is 32 bytes, of some 330 that a waiting job has beyond its payload."""
+    rig = Rig(TopicConfig())
+    for _ in range(2):
+        rig.do(EnqueueAlike(Q, [b"x"] * 300, int("300000"), 60_000))
+        rig.do(Enqueue(Q, [NewJob(b"x", 5, int("300000"), 60_000) for _ in range(300)]))
+    jobs = rig.machine.names[Q].partitions[0].jobs
+    assert len(jobs) == 1200
+    assert all(seq is job.seq for seq, job in jobs.items())
+    assert len({id(job.expires_ms) for job in jobs.values()}) == 1
+    assert len({id(job.retry_ms) for job in jobs.values() if job.priority == 5}) == 1
