@@ -193,16 +193,11 @@ class QueuePartition:
             for seq in seqs:
                 self._remove(seq)
                 self._come_late(seq)
-        self.jobs.update(
-            zip(
-                seqs,
-                [
-                    Job(seq, ts, 0, retry_ms, expires_ms, _READY, 0, 0, 0, 0, 0, len(payload), None, payload)
-                    for seq, payload in zip(seqs, payloads, strict=True)
-                ],
-                strict=True,
-            )
-        )
+        jobs = [
+            Job(seq, ts, 0, retry_ms, expires_ms, _READY, 0, 0, 0, 0, 0, len(payload), None, payload)
+            for seq, payload in zip(seqs, payloads, strict=True)
+        ]
+        self.jobs.update(zip(seqs, jobs, strict=True))
         self._due_together(self.expiry, expires_ms, seqs)
         self.counts[_READY] += len(payloads)
         self.ready.push_all(seqs, self.counts[_READY])  # the key of priority 0 is the seq
