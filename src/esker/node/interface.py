@@ -4,6 +4,7 @@ The order of effects that every front keeps:
 1. `handle` decides a command and applies it in memory at once; its reply is true, but perhaps not durable yet.
 2. After a turn of commands the front looks at `gate`. `None`: every reply may leave. Otherwise every reply decided
    until now leaves only after that gate has called back without an error, and in the order of the connection.
+3. A front that knows that its turn is over says `commit`; without it a commit comes a few turns of the loop later.
 
 Everything here is called on the node's event loop, and calls back on it.
 """

@@ -140,8 +140,8 @@ def test_clients_that_were_answered_together_are_waited_for(tmp_path: Path, monk
             client.data_received(encoded("ADDJOB", "q", "x", 0))
             for _ in range(10):
                 await asyncio.sleep(0)
-        for _, heard in clients:
-            await heard.wait_for(2)
+        ids = {(await heard.wait_for(2))[1] for _, heard in clients}
+        assert len(ids) == len(clients)
 
     _with_clients(tmp_path, 5, scene)
 
@@ -151,7 +151,7 @@ def test_nobody_waits_for_a_client_that_does_not_come_back(tmp_path: Path) -> No
         await _answered_together(clients)
         client, heard = clients[0]
         client.data_received(encoded("ADDJOB", "q", "x", 0))
-        await heard.wait_for(2)
+        assert (await heard.wait_for(2))[1].startswith(b"+DI")
 
     _with_clients(tmp_path, 5, scene)
 
@@ -163,6 +163,6 @@ def test_large_commands_do_not_wait_for_others(tmp_path: Path, monkeypatch: pyte
         await _answered_together(clients)
         client, heard = clients[0]
         client.data_received(encoded("ADDJOB", "q", "x" * server_module.LINGER_BYTES, 0))
-        await heard.wait_for(2)
+        assert (await heard.wait_for(2))[1].startswith(b"+DI")
 
     _with_clients(tmp_path, 5, scene)

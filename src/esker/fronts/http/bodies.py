@@ -55,7 +55,9 @@ class PlainRecordBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     data: Raw
 
 
-class _AnyWriteBody(msgspec.Struct, kw_only=True):
+class AnyWriteBody(msgspec.Struct, kw_only=True):
+    """What a write says beside its records."""
+
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
@@ -63,11 +65,11 @@ class _AnyWriteBody(msgspec.Struct, kw_only=True):
     disable_backpressure: bool = False
 
 
-class WriteBody(_AnyWriteBody, kw_only=True):
+class WriteBody(AnyWriteBody, kw_only=True):
     records: list[RecordBody]
 
 
-class PlainWriteBody(_AnyWriteBody, kw_only=True):
+class PlainWriteBody(AnyWriteBody, kw_only=True):
     """A write of nothing but plain records. It is decoded in less time, and there is less to look at."""
 
     records: list[PlainRecordBody]

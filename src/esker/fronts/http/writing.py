@@ -10,7 +10,7 @@ from esker.engine.meta import meta_problem
 from esker.engine.replies import Written
 from esker.fronts.access import Scope
 from esker.fronts.http.answers import WrittenAnswer
-from esker.fronts.http.bodies import NO_META, PlainRecordBody, PlainWriteBody, RecordBody, WriteBody
+from esker.fronts.http.bodies import NO_META, AnyWriteBody, PlainRecordBody, PlainWriteBody, RecordBody, WriteBody
 from esker.fronts.http.calls import Call
 from esker.fronts.http.configs import DEFAULT, to_config
 from esker.fronts.http.errors import HttpError, invalid
@@ -51,7 +51,7 @@ def to_append(call: Call, name: bytes, body: WriteBody | PlainWriteBody, header_
     return Append(name, records, key, config, create)
 
 
-def _check_creation(call: Call, name: bytes, body: WriteBody | PlainWriteBody, create: bool) -> None:
+def _check_creation(call: Call, name: bytes, body: AnyWriteBody, create: bool) -> None:
     """A config is an administrator's, if the topic is made with it."""
     if body.config is not None:
         if body.config.dead_letter is not None:
@@ -105,7 +105,7 @@ def _record(given: RecordBody, origin: bytes, position: int) -> NewRecord:
     return NewRecord(data, tag, encoded(given.node, f"records[{position}].node", limits.NODE_BYTES_MAX), meta)
 
 
-def _idempotency_key(body: WriteBody | PlainWriteBody, header: bytes | None) -> bytes:
+def _idempotency_key(body: AnyWriteBody, header: bytes | None) -> bytes:
     if body.idempotency_key is not None:
         return encoded(body.idempotency_key, "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     if header is not None and len(header) > IDEMPOTENCY_KEY_BYTES_MAX:
