@@ -7,6 +7,7 @@ touch the socket; whoever called them waits for the gate, adds the `performance`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -141,12 +142,13 @@ class Call:
         most = self.front.options.max_body_bytes
         told = self.header(b"content-length")
         if told is not None and told.isdigit() and int(told) > most:
-            await self._too_large(0, most)
+            await self._drain(0, most)
+            raise _too_large(most)
         message = await self.receive()
         first = self._chunk(message)
         if not message.get("more_body"):
             if len(first) > most:
-                await self._too_large(len(first), most)
+                raise _too_large(most)
             return first
         chunks, size = [first], len(first)
         while message.get("more_body"):
@@ -156,7 +158,9 @@ class Call:
             size += len(chunk)
             if size > most:
                 chunks.clear()
-                await self._too_large(size, most)
+                if message.get("more_body"):
+                    await self._drain(size, most)
+                raise _too_large(most)
         return b"".join(chunks)
 
     def _chunk(self, message: Message) -> bytes:
@@ -166,23 +170,21 @@ class Call:
         assert isinstance(chunk, bytes)
         return chunk
 
-    async def _too_large(self, size: int, most: int) -> None:
-        """Throws the rest away first: many clients do not look for an answer before they have sent everything.
+    async def _drain(self, size: int, most: int) -> None:
+        """Throws the rest of a body away: many clients do not look for an answer before they have sent everything.
 
         One that asked whether to send it at all (`Expect: 100-continue`) is told no at once.
         """
-        if size or self.header(b"expect") is None:
-            room = 4 * most + (64 << 20)
-            try:
-                async with asyncio.timeout(_DRAIN_S_MAX):
-                    while size < room:
-                        message = await self.receive()
-                        size += len(self._chunk(message))
-                        if not message.get("more_body"):
-                            break
-            except TimeoutError:
-                size = room
-        raise HttpError(413, "payload_too_large", f"the body is too large: at most {most} bytes")
+        if not size and self.header(b"expect") is not None:
+            return
+        room = 4 * most + (64 << 20)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S_MAX):
+                while size < room:
+                    message = await self.receive()
+                    size += len(self._chunk(message))
+                    if not message.get("more_body"):
+                        break
 
     async def json(self, decoder: Decoder[T], empty: bytes | None = None) -> T:
         """The body, decoded. `empty` stands for a body that is not there, where one may be missing."""
@@ -211,6 +213,10 @@ class Call:
         """Returns when the client has hung up. Only after the body was read."""
         while (await self.receive())["type"] != "http.disconnect":
             continue
+
+
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, "payload_too_large", f"the body is too large: at most {most} bytes")
 
 
 def decoded(decoder: Decoder[T], body: bytes) -> T:

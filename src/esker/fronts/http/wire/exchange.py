@@ -1,0 +1,212 @@
+"""One request of an HTTP/1.1 connection and its answer, as the front sees them: an ASGI scope, `receive` and `send`.
+
+What has arrived of a body waits here until it is asked for; whoever asks gets all of it at once. Nothing is read from
+the socket while more than `BUFFER_MAX` waits. An answer's head leaves together with the first part of its body, so most
+answers are one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+from esker.fronts.http.calls import ClientLeft, Message
+from esker.fronts.http.errors import Header, HttpError
+
+if TYPE_CHECKING:
+    from esker.fronts.http.wire.connection import Connection
+
+BUFFER_MAX: Final = 1024 * 1024
+WAKE_BYTES: Final = 256 * 1024  # of a body that is still coming wake whoever waits for it: fewer steps, less room
+_JOIN_MAX: Final = 64 * 1024  # a head and a body up to this are one piece: copying is quicker than another system call
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_BODILESS: Final = frozenset({204, 304})
+_STATUS: Final = {status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+_DISCONNECT: Final[Message] = {"type": "http.disconnect"}
+
+
+class Exchange:
+    __slots__ = (
+        "_arrived", "_asks_first", "_bodiless", "_chunked", "_chunks", "_connection", "_head", "_receiver", "buffered",
+        "complete", "finished", "headers", "keep_alive", "method", "old", "target",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.method = ""
+        self.target = b""
+        self.headers: list[Header] = []
+        self.keep_alive = True
+        self.old = False  # HTTP/1.0
+        self._asks_first = False  # whether to send its body, and has not been told
+        self._chunks: list[bytes] = []
+        self.buffered = 0
+        self.complete = False  # the request has arrived, to its end
+        self._arrived = False  # … and was received
+        self._receiver: asyncio.Future[None] | None = None
+        self._head: bytes | None = None  # of an answer that has begun, and that is not written yet
+        self._chunked = self._bodiless = False
+        self.finished = False  # the answer has been written, to its end
+
+    # -- the request
+
+    def headed(self, method: bytes, old: bool, keep_alive: bool) -> None:
+        """Its head is complete."""
+        self.method = method.decode()
+        self.old, self.keep_alive = old, keep_alive
+        self._asks_first = not old and any(
+            name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers
+        )
+
+    def scope(self) -> dict[str, object]:
+        path, query = split_target(self.target)
+        return {
+            "type": "http",
+            "http_version": "1.0" if self.old else "1.1",
+            "method": self.method,
+            "path": path,
+            "query_string": query,
+            "headers": self.headers,
+        }
+
+    def feed(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self.buffered += len(chunk)
+        if self.buffered >= WAKE_BYTES:
+            self.wake()
+
+    def wake(self) -> None:
+        """There may be something to receive."""
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(None)
+
+    async def receive(self) -> Message:
+        while not self._receivable():
+            if self._asks_first and not self.buffered:
+                self._asks_first = False
+                self._connection.transport.write(_CONTINUE)
+            self._receiver = self._connection.loop.create_future()
+            try:
+                await self._receiver
+            finally:
+                self._receiver = None
+        if self._arrived or not self._comes_on():
+            return _DISCONNECT
+        chunks = self._chunks
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._chunks, self.buffered = [], 0
+        self._connection.flow()
+        self._arrived = self.complete
+        return {"type": "http.request", "body": body, "more_body": not self.complete}
+
+    def _receivable(self) -> bool:
+        if self._arrived:
+            return self.finished or self._connection.left
+        return self.complete or self.buffered >= WAKE_BYTES or not self._comes_on()
+
+    def _comes_on(self) -> bool:
+        """Its body is here, or may still come. One that is here counts, even if its client has gone."""
+        return self.complete or not (self.finished or self._connection.left)
+
+    def drop(self) -> None:
+        """Nobody will ask for the rest of its body."""
+        self._chunks, self.buffered = [], 0
+
+    # -- the answer
+
+    async def send(self, message: Message) -> None:
+        """Returns when there is room for more. Raises `ClientLeft` when nobody is there to take it."""
+        connection = self._connection
+        if connection.lost:
+            raise ClientLeft("the client hung up")
+        if message["type"] == "http.response.start":
+            status, headers = message["status"], message["headers"]
+            assert isinstance(status, int)
+            assert isinstance(headers, list)
+            self._begin(status, headers)
+            return
+        body = message.get("body", b"")
+        assert isinstance(body, bytes)
+        more = bool(message.get("more_body"))
+        self._write(body, more)
+        if not more:
+            self.finished = True
+            connection.answered(self)
+        elif connection.full:
+            await connection.room()
+
+    def _begin(self, status: int, headers: Iterable[Header]) -> None:
+        assert self._head is None, "an answer begins once"
+        parts = [_STATUS[status]]
+        measured = False
+        for name, value in headers:
+            parts.append(b"%b: %b\r\n" % (name, value))
+            measured = measured or name == b"content-length"
+        self._bodiless = self.method == "HEAD" or status in _BODILESS
+        if not measured and not self._bodiless:
+            self._chunked = not self.old
+            self.keep_alive = self.keep_alive and not self.old  # its end is that of the connection
+            if self._chunked:
+                parts.append(b"transfer-encoding: chunked\r\n")
+        if self._asks_first and not self.complete:
+            self.keep_alive = False  # it may send its body, or not: nobody knows
+        if not self.keep_alive or self._connection.closing:
+            self.keep_alive = False
+            parts.append(b"connection: close\r\n")
+        elif self.old:
+            parts.append(b"connection: keep-alive\r\n")
+        parts.append(_dated(int(time.time())))
+        self._head = b"".join(parts)
+        if not measured:  # more of it may come at any time, or never
+            self._connection.transport.write(self._head)
+            self._head = b""
+
+    def _write(self, body: bytes, more: bool) -> None:
+        head, self._head = self._head, b""
+        assert head is not None, "an answer begins with its head"
+        if self._bodiless:
+            body = b""
+        elif self._chunked:
+            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            if not more:
+                body += b"0\r\n\r\n"
+        transport = self._connection.transport
+        if len(body) <= _JOIN_MAX:
+            if body or head:
+                transport.write(head + body)
+        else:
+            if head:
+                transport.write(head)
+            transport.write(body)
+
+
+def refusal(error: HttpError) -> bytes:
+    """The whole answer to what is no request, after which nothing more is understood."""
+    body = error.body()
+    head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
+    return head % (_STATUS[error.status], len(body)) + _dated(int(time.time())) + body
+
+
+def split_target(target: bytes) -> tuple[str, bytes]:
+    """Path, decoded, and query of a request line's target, be it a path or a whole URL."""
+    if not target.startswith(b"/"):
+        _, scheme, rest = target.partition(b"://")
+        if scheme:
+            slash = rest.find(b"/")
+            target = rest[slash:] if slash >= 0 else b"/"
+    path, _, query = target.partition(b"#")[0].partition(b"?")
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    return path.decode("utf-8", "replace"), query
+
+
+@lru_cache(1)
+def _dated(second: int) -> bytes:
+    """The last line of a head: the same for all answers of a second."""
+    return b"date: %b\r\n\r\n" % formatdate(second, usegmt=True).encode()
