@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.esker-setup
 # The first interpreter that is new enough; PYTHON=... overrides it.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+# The system's own comes first: Debian builds it with profile-guided optimisation, which is worth a tenth here.
+PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
@@ -27,10 +28,9 @@ setup: $(STAMP) ## create .venv with the locked dependencies and an editable ins
 
 # The editable install is built with the locked hatchling, not with one fetched for the occasion.
 $(STAMP): requirements/dev.txt pyproject.toml
-	@[ -n "$(PYTHON)" ] || { echo "Esker needs Python 3.11 or newer. Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV) \
-		|| { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@[ -n "$(PYTHON)" ] || { echo "Esker needs Python 3.11 or newer with venv; on Debian: apt-get install python3-venv. Or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV)
+	$(PIP) install --quiet --use-pep517 --require-hashes -r requirements/dev.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -18,7 +18,7 @@ from esker.engine.commands import (
     TopicState,
 )  # fmt: skip
 from esker.engine.config import Durability, TopicConfig
-from esker.engine.queues.job import Job, decode_job, encode_job
+from esker.engine.queues.job import Job, decode_jobs, encode_job
 from esker.engine.replies import Deleted, Delivery, Leased, Records, SeqsDone, TopicStatus, TopicView, Written
 from esker.testing.engine import Engine
 from tests.engine.audit import audit
@@ -152,9 +152,18 @@ def test_an_ephemeral_queue_keeps_its_seqs_and_loses_its_jobs() -> None:
 def test_the_stored_form_of_a_job_has_a_holder_only_where_there_is_one() -> None:
     job = Job(7, 1, 2, 3, 4, 2, 6, 7, 8, 9, 10, 11, None, b"payload")
     plain, held = encode_job(job), encode_job(job, WORKER)
-    assert decode_job(plain).payload is None
-    assert decode_job(held).payload == WORKER
+    assert [job.payload for job in decode_jobs((plain, held))] == [None, WORKER]
     assert len(held) == len(plain) + 2 + len(WORKER)
+
+
+def test_jobs_that_came_together_share_their_times_after_a_restart_too() -> None:
+    first, second = decode_jobs(
+        encode_job(Job(seq, 10**12, 0, 10**6, 2 * 10**12, 0, 0, 0, 0, 0, 0, 1, None)) for seq in (1, 2)
+    )
+    assert (first.seq, second.seq) == (1, 2)
+    assert first.created_ms is second.created_ms
+    assert first.retry_ms is second.retry_ms
+    assert first.expires_ms is second.expires_ms
 
 
 def test_a_settled_lease_is_not_loaded_again() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from esker.engine.queues.job import Job, decode_job, encode_job
+from esker.engine.queues.job import Job, decode_jobs, encode_job
 from esker.engine.queues.partition import QueuePartition
 from esker.errors import InvariantBroken
 from esker.store import keys
@@ -107,7 +107,7 @@ def load_jobs(store: Store, partition: QueuePartition) -> list[int]:
         partition.head_seq = header.next_seq - 1 if header.head_seq is None else header.head_seq
     ahead: list[int] = []
     if partition.topic.journaled:
-        jobs = [decode_job(value) for _, value in store.scan(*keys.partition_range(b"j", number, index))]
+        jobs = decode_jobs(value for _, value in store.scan(*keys.partition_range(b"j", number, index)))
         while jobs and jobs[-1].seq >= partition.next_seq:
             ahead.append(jobs.pop().seq)
         partition.load(jobs)

@@ -177,7 +177,8 @@ def test_a_chunk_that_is_none_applies_nothing(shared_broker: Broker, topic: str)
 
 def test_a_head_without_end_is_refused(wire: Wire) -> None:
     wire.send(
-        b"GET /v0/health HTTP/1.1\r\n", *[b"X-%d: %b\r\n" % (at, b"y" * 1000) for at in range(HEAD_BYTES_MAX // 1000)]
+        b"GET /v0/health HTTP/1.1\r\n",
+        *[b"X-%d: %b\r\n" % (at, b"y" * 1000) for at in range(2 * HEAD_BYTES_MAX // 1000)],
     )
     assert wire.answer()[0] == 431
 

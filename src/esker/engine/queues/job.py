@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import msgspec
@@ -54,9 +55,26 @@ def encode_job(job: Job, holder: bytes = b"") -> bytes:
     return _encode((*fields, holder) if holder else fields)
 
 
-def decode_job(stored: bytes) -> Job:
-    """The holder, if there is one, comes where the payload belongs: millions are loaded at a start, and most have none.
+def decode_jobs(stored: Iterable[bytes]) -> list[Job]:
+    """Jobs that came together share the objects of their times, as they did when they came: up to 96 bytes each.
 
-    `QueuePartition.load` puts it right.
+    A holder, if there is one, is where the payload belongs; `QueuePartition.load` puts that right. Millions of jobs are
+    loaded at a start, and most have none.
     """
-    return _decode(stored)
+    jobs: list[Job] = []
+    created_ms = retry_ms = expires_ms = 0
+    for job in map(_decode, stored):
+        if job.created_ms == created_ms:
+            job.created_ms = created_ms
+        else:
+            created_ms = job.created_ms
+        if job.retry_ms == retry_ms:
+            job.retry_ms = retry_ms
+        else:
+            retry_ms = job.retry_ms
+        if job.expires_ms == expires_ms:
+            job.expires_ms = expires_ms
+        else:
+            expires_ms = job.expires_ms
+        jobs.append(job)
+    return jobs

@@ -435,7 +435,7 @@ class QueuePartition:
             elif job.state == _SPENT:
                 self.spent.append(seq)
             if job.payload is not None:
-                self.holders.take((seq,), job.payload)  # see `decode_job`
+                self.holders.take((seq,), job.payload)  # see `decode_jobs`
                 job.payload = None
             if job.details is not None and job.details.tag:
                 self.tags.add(job.details.tag, seq)

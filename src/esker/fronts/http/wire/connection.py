@@ -30,14 +30,15 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES_MAX: Final = 256 * 1024
 WAITING_MAX: Final = 16
 DISCARD_BYTES_MAX: Final = 256 * 1024 * 1024
+STALL_S: Final = 30.0  # a client that takes nothing for this long is cut
 PARTING_S: Final = 2.0  # to take the last answer, for a client that is still sending
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_answering", "_broken", "_deadline", "_discarded", "_head_bytes", "_in_head", "_opening", "_parser",
-        "_reading", "_room", "_socket", "_stopped", "_task", "_waiting", "closing", "full", "left", "loop", "lost",
-        "server", "transport",
+        "_answering", "_broken", "_deadline", "_discarded", "_got_on", "_head_bytes", "_in_head", "_offer",
+        "_opening", "_parser", "_reading", "_room", "_stalls_since", "_stopped", "_task", "_unsent", "_waiting",
+        "closing", "full", "left", "loop", "lost", "server", "transport",
     )  # fmt: skip
     transport: asyncio.Transport
 
@@ -50,17 +51,20 @@ class Connection(asyncio.Protocol):
         self.full = False  # the transport has no room
         self._parser = HttpRequestParser(self)
         self._opening: bytes | None = b""  # until it is known what is spoken
-        self._head_bytes = 0
+        self._head_bytes = 0  # of a head, or of trailers, since anything else came
+        self._got_on = False  # … with what is being parsed
         self._reading: Exchange | None = None  # the request that arrives
         self._answering: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
-        self._socket: Exchange | None = None  # the request that wants to go on as a WebSocket
+        self._offer: Exchange | None = None  # the request that offers to go on in another protocol
         self._broken: HttpError | None = None  # nothing that comes can be understood any more
         self._discarded = 0
         self._stopped = False  # reading
         self._room: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._in_head = False
+        self._unsent = 0  # bytes, when it was looked at last
+        self._stalls_since = 0.0  # no less are unsent
         self._deadline = self.loop.time() + server.head_s  # of a head, or a parting; 0: it may take its time
 
     # -- the transport
@@ -80,7 +84,9 @@ class Connection(asyncio.Protocol):
         """Who hangs up looks like who only has nothing more to say: what is under way is answered, waiting ends."""
         self.left = True
         self._wake()
-        return self._answering is not None
+        answering = self._answering
+        owed = bool(self._waiting) or (answering is not None and not answering.finished)
+        return owed and self.transport.can_write_eof()  # TLS has no half of a connection
 
     def pause_writing(self) -> None:
         self.full = True
@@ -89,6 +95,9 @@ class Connection(asyncio.Protocol):
         self.full = False
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
+        elif self._answering is None and self._waiting and not self.transport.is_closing():
+            self._answer(self._waiting.popleft())
+            self.flow()
 
     async def room(self) -> None:
         """Returns when the transport takes more. Raises `ClientLeft` when it never will."""
@@ -123,15 +132,21 @@ class Connection(asyncio.Protocol):
             self._discard(len(data))
 
     def _parse(self, data: bytes) -> None:
+        self._got_on = False
+        rest: bytes | memoryview = data
         try:
-            self._parser.feed_data(data)
-        except HttpParserUpgrade as upgrade:
-            self._upgrade(data[upgrade.args[0] :])
-            return
+            while rest:
+                try:
+                    self._parser.feed_data(rest)
+                    break
+                except HttpParserUpgrade as offer:
+                    rest = self._decline(memoryview(rest)[offer.args[0] :])
         except HttpParserError as error:
             self._break(HttpError(400, "invalid_request", f"this is not HTTP: {error}"))
             return
-        if self._in_head:
+        if self._got_on:
+            self._head_bytes = 0  # how much of it belongs to a head that begins within is not known
+        elif self._reading is not None:  # a head goes on, or trailers, or the extension of a chunk
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._break(
@@ -142,8 +157,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._reading = Exchange(self)
-        self._head_bytes = 0
-        self._in_head = True
+        self._got_on = self._in_head = True
         self._deadline = self.loop.time() + self.server.head_s
 
     def on_url(self, url: bytes) -> None:
@@ -160,10 +174,9 @@ class Connection(asyncio.Protocol):
         assert exchange is not None
         self._in_head, self._deadline = False, 0.0
         exchange.headed(parser.get_method(), parser.get_http_version() == "1.0", parser.should_keep_alive())
-        if parser.should_upgrade() and self._asks_socket(exchange):
-            self._socket = exchange
-            return
-        if self._answering is None:
+        if parser.should_upgrade():
+            self._offer = exchange  # the parser takes what follows for another protocol: see `_upgrade`
+        elif self._answering is None and not self.full:
             self._answer(exchange)
         else:
             self._waiting.append(exchange)
@@ -172,11 +185,12 @@ class Connection(asyncio.Protocol):
     def on_body(self, chunk: bytes) -> None:
         exchange = self._reading
         assert exchange is not None
+        self._got_on = True
         if exchange.finished:
             self._discard(len(chunk))
             return
         exchange.feed(chunk)
-        if exchange.buffered > BUFFER_MAX:
+        if not self._stopped and (exchange.buffered > BUFFER_MAX or exchange is not self._answering):
             self.flow()
 
     def on_message_complete(self) -> None:
@@ -184,6 +198,10 @@ class Connection(asyncio.Protocol):
         assert exchange is not None
         exchange.complete = True
         self._reading = None
+        if exchange is self._offer:
+            return
+        if self._stopped:
+            self.flow()
         if exchange.finished:
             self._next(exchange)
         else:
@@ -192,12 +210,18 @@ class Connection(asyncio.Protocol):
     def flow(self) -> None:
         """Reads on, or not, by what waits here."""
         reading = self._reading
-        stop = len(self._waiting) > WAITING_MAX or (reading is not None and reading.buffered > BUFFER_MAX)
+        stop = (
+            len(self._waiting) > WAITING_MAX
+            or (reading is not None and reading.buffered > BUFFER_MAX)
+            or sum(each.buffered for each in self._waiting) > BUFFER_MAX
+        )
         if stop != self._stopped and not self.transport.is_closing():
             self._stopped = stop
             if stop:
                 self.transport.pause_reading()
             else:
+                if self._in_head:
+                    self._deadline = self.loop.time() + self.server.head_s
                 self.transport.resume_reading()
 
     # -- answers
@@ -207,6 +231,7 @@ class Connection(asyncio.Protocol):
         self._task = self.loop.create_task(self._run(exchange))
 
     async def _run(self, exchange: Exchange) -> None:
+        exchange.begun = True
         try:
             await self.server.front(exchange.scope(), exchange.receive, exchange.send)
         except ClientLeft:
@@ -232,8 +257,9 @@ class Connection(asyncio.Protocol):
         self._answering = self._task = None
         self._discarded = 0
         if self._waiting:
-            self._answer(self._waiting.popleft())
-            self.flow()
+            if not self.full:  # or it goes on when there is room
+                self._answer(self._waiting.popleft())
+                self.flow()
         elif self._broken is not None:
             self._refuse(self._broken)
         elif self.closing or self.left:
@@ -245,8 +271,18 @@ class Connection(asyncio.Protocol):
         broken, self._reading = self._reading, None
         self._in_head, self._deadline = False, 0.0
         if broken is not None and broken is self._answering:
-            self.transport.abort()  # in the middle of a body, whose request is being answered
-        elif self._answering is None:
+            if broken.finished:
+                self._part(heard=False)
+            elif broken.begun:
+                self.transport.abort()  # in the middle of a body, whose request is being answered
+            else:
+                assert self._task is not None
+                self._task.cancel()  # nobody has seen it yet
+                self._refuse(error)
+            return
+        if self._waiting and self._waiting[-1] is broken:
+            self._waiting.pop()  # it will never be whole
+        if self._answering is None and not self._waiting:
             self._refuse(error)
 
     def _refuse(self, error: HttpError) -> None:
@@ -262,6 +298,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
             return
         self._broken = self._broken or HttpError(400, "invalid_request", "this connection has ended")
+        self._reading = None
+        self.flow()  # what it still sends is read, and thrown away
         self._deadline = self.loop.time() + PARTING_S
         self.transport.write_eof()
 
@@ -272,35 +310,45 @@ class Connection(asyncio.Protocol):
 
     # -- other protocols
 
-    def _asks_socket(self, exchange: Exchange) -> bool:
-        return (
-            exchange.method == "GET"
-            and self._answering is None
-            and any(name == b"upgrade" and value.lower() == b"websocket" for name, value in exchange.headers)
-        )
+    def _decline(self, rest: memoryview) -> bytes | memoryview:
+        """A request offers to go on in another protocol. WebSocket is taken up by others. To whatever else there is we
+        need not agree: the request is read again as if it had not offered it, because its body was not looked for.
 
-    def _upgrade(self, rest: bytes) -> None:
-        """A request asks for another protocol. WebSocket is handed on; whatever else there is, we need not agree."""
-        exchange = self._socket
-        if exchange is None:
-            self._parser = HttpRequestParser(self)
-            if rest:
-                self._parse(rest)
-            return
-        headers = b"".join(b"%b: %b\r\n" % header for header in exchange.headers)
-        self._hand_on(b"GET %b HTTP/1.1\r\n%b\r\n%b" % (exchange.target, headers, rest))
+        Returns what is left to parse."""
+        exchange, self._offer = self._offer, None
+        assert exchange is not None
+        if exchange.method == "CONNECT":
+            self._break(HttpError(400, "invalid_request", "this is no proxy"))
+            return b""
+        offers = b"".join(value.lower() for name, value in exchange.headers if name == b"upgrade")
+        socket = exchange.method == "GET" and offers == b"websocket" and self._answering is None and not self._waiting
+        line = b"%b %b HTTP/%b\r\n" % (exchange.method.encode(), exchange.target, b"1.0" if exchange.old else b"1.1")
+        headers = b"".join(b"%b: %b\r\n" % each for each in exchange.headers if socket or each[0] != b"upgrade")
+        head = line + headers + b"\r\n"
+        if socket:
+            self._hand_on(head + bytes(rest))
+            return b""
+        self._parser = HttpRequestParser(self)
+        self._parser.feed_data(head)
+        return rest
 
     def _hand_on(self, opening: bytes) -> None:
         """From here on others speak with this client."""
+        self.transport.pause_reading()  # at once: more may be read before the task begins
         self.server.ended(self)
         self._task = self.loop.create_task(dig(self.server.others, self.transport, opening))
 
     # -- the end
 
     def look(self, now: float) -> None:
-        """Ends it when it takes too long to send a head, or to go."""
-        if self._deadline and now > self._deadline:
+        """Ends it when it takes too long to send a head, to go, or to take anything of what it was answered."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._unsent, self._stalls_since = unsent, now
+        if (self._deadline and now > self._deadline and not self._stopped) or now - self._stalls_since > STALL_S:
             self.transport.abort()
+        elif self._reading is not None:
+            self._reading.nudge()
 
     def finish(self) -> None:
         """The node stops: what is under way is the last."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BUFFER_MAX: Final = 1024 * 1024
 WAKE_BYTES: Final = 256 * 1024  # of a body that is still coming wake whoever waits for it: fewer steps, less room
 _JOIN_MAX: Final = 64 * 1024  # a head and a body up to this are one piece: copying is quicker than another system call
+_CHUNK_COST: Final = 64  # of its object: many small ones take more room than what they hold
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODILESS: Final = frozenset({204, 304})
 _STATUS: Final = {status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
@@ -33,8 +34,8 @@ _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
 class Exchange:
     __slots__ = (
-        "_arrived", "_asks_first", "_bodiless", "_chunked", "_chunks", "_connection", "_head", "_receiver", "buffered",
-        "complete", "finished", "headers", "keep_alive", "method", "old", "target",
+        "_arrived", "_asks_first", "_bodiless", "_chunked", "_chunks", "_connection", "_due", "_head", "_receiver",
+        "begun", "buffered", "complete", "finished", "headers", "keep_alive", "method", "old", "target",
     )  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
@@ -45,9 +46,11 @@ class Exchange:
         self.keep_alive = True
         self.old = False  # HTTP/1.0
         self._asks_first = False  # whether to send its body, and has not been told
+        self.begun = False  # somebody answers it
         self._chunks: list[bytes] = []
         self.buffered = 0
         self.complete = False  # the request has arrived, to its end
+        self._due = False  # what has arrived has waited long enough for more
         self._arrived = False  # … and was received
         self._receiver: asyncio.Future[None] | None = None
         self._head: bytes | None = None  # of an answer that has begun, and that is not written yet
@@ -77,7 +80,7 @@ class Exchange:
 
     def feed(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
-        self.buffered += len(chunk)
+        self.buffered += len(chunk) + _CHUNK_COST
         if self.buffered >= WAKE_BYTES:
             self.wake()
 
@@ -85,6 +88,12 @@ class Exchange:
         """There may be something to receive."""
         if self._receiver is not None and not self._receiver.done():
             self._receiver.set_result(None)
+
+    def nudge(self) -> None:
+        """What has arrived, if anything, is given out even if it is little: who waits for it sees that it gets on."""
+        if self.buffered:
+            self._due = True
+            self.wake()
 
     async def receive(self) -> Message:
         while not self._receivable():
@@ -100,7 +109,7 @@ class Exchange:
             return _DISCONNECT
         chunks = self._chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._chunks, self.buffered = [], 0
+        self._chunks, self.buffered, self._due = [], 0, False
         self._connection.flow()
         self._arrived = self.complete
         return {"type": "http.request", "body": body, "more_body": not self.complete}
@@ -108,7 +117,7 @@ class Exchange:
     def _receivable(self) -> bool:
         if self._arrived:
             return self.finished or self._connection.left
-        return self.complete or self.buffered >= WAKE_BYTES or not self._comes_on()
+        return self.complete or self._due or self.buffered >= WAKE_BYTES or not self._comes_on()
 
     def _comes_on(self) -> bool:
         """Its body is here, or may still come. One that is here counts, even if its client has gone."""
@@ -156,6 +165,7 @@ class Exchange:
                 parts.append(b"transfer-encoding: chunked\r\n")
         if self._asks_first and not self.complete:
             self.keep_alive = False  # it may send its body, or not: nobody knows
+        self._asks_first = False  # this is what it is told
         if not self.keep_alive or self._connection.closing:
             self.keep_alive = False
             parts.append(b"connection: close\r\n")

@@ -8,7 +8,6 @@ name in any folder, and connections that are its own come through tunnels.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -56,6 +55,7 @@ class Others:
             interface=Interfaces.ASGINL,
             http=HTTPModes.auto,
             websockets=True,
+            backpressure=1 << 20,  # connections at a time; its own default is the backlog, and the next one would hang
             log_enabled=False,
             http1_settings=HTTP1Settings(header_read_timeout=int(head_s * 1000)),
             http2_settings=HTTP2Settings(
@@ -77,10 +77,10 @@ class Others:
     async def close(self) -> None:
         """For a client that takes nothing granian would wait for ever; what it holds for them it does not tell."""
         self._server.stop()  # type: ignore[no-untyped-call]  # granian types most of itself, not this
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._serving, LINGER_S)
+        await asyncio.wait({self._serving}, timeout=LINGER_S)
         for client in tuple(self.tunnels):
             client.abort()
+        await asyncio.wait({self._serving}, timeout=LINGER_S)
 
 
 def _of_its_own(application: Application) -> Application:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,11 +16,10 @@ if TYPE_CHECKING:
 class _Relay(asyncio.Protocol):
     """One side. What it brings goes to the other."""
 
-    __slots__ = ("_ended", "_far")
+    __slots__ = ("_far",)
 
-    def __init__(self, far: asyncio.Transport, ended: Callable[[], None]) -> None:
+    def __init__(self, far: asyncio.Transport) -> None:
         self._far = far
-        self._ended = ended
 
     def data_received(self, data: bytes) -> None:
         self._far.write(data)
@@ -36,26 +33,47 @@ class _Relay(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._far.close() if error is None else self._far.abort()
-        self._ended()
+
+
+class _ClientRelay(_Relay):
+    """The client's side, which is known until it ends."""
+
+    __slots__ = ("_client", "_tunnels")
+
+    def __init__(self, far: asyncio.Transport, client: asyncio.Transport, tunnels: set[asyncio.Transport]) -> None:
+        super().__init__(far)
+        self._client = client
+        self._tunnels = tunnels
+        tunnels.add(client)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._tunnels.discard(self._client)
+        super().connection_lost(error)
 
 
 async def dig(others: Others, client: asyncio.Transport, opening: bytes) -> None:
-    """Connects a client to the server of the other protocols, and gives it what the client said so far."""
-    client.pause_reading()
-    inner = socket.socket(socket.AF_UNIX)
-    inner.setblocking(False)
+    """Connects a client, which is not being read, to the server of the other protocols; that one gets what the client
+    said so far."""
     try:
-        inner.connect(others.address)
-    except OSError:  # it has more to accept than it can take, or is about to end
-        inner.close()
+        near = await _connect(others.address, client)
+    except OSError:  # no more files, or it has more to accept than it can take, or is about to end
         client.abort()
         return
-    ended = partial(others.tunnels.discard, client)
-    near, _ = await asyncio.get_running_loop().create_unix_connection(lambda: _Relay(client, ended), sock=inner)
     if client.is_closing():
         near.close()
         return
-    client.set_protocol(_Relay(near, ended))
-    others.tunnels.add(client)
-    near.write(opening)
+    client.set_protocol(_ClientRelay(near, client, others.tunnels))
     client.resume_reading()
+    near.write(opening)  # which may stop the client again
+
+
+async def _connect(address: bytes, client: asyncio.Transport) -> asyncio.Transport:
+    inner = socket.socket(socket.AF_UNIX)
+    try:
+        inner.setblocking(False)
+        inner.connect(address)
+        near, _ = await asyncio.get_running_loop().create_unix_connection(lambda: _Relay(client), sock=inner)
+    except OSError:
+        inner.close()
+        raise
+    return near
