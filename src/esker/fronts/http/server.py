@@ -24,6 +24,7 @@ from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.table import ROUTES
 from esker.fronts.http.wire.connection import Connection
 from esker.fronts.http.wire.others import Others
+from esker.fronts.listening import listen
 from esker.node.interface import Broker
 
 LINGER_S: Final = 1.0  # how long clients have at the end to take what they were answered; then connections are cut
@@ -41,20 +42,26 @@ class HttpServer:
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self.head_s = self.options.header_read_timeout_ms / 1000
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()  # there was a moment without any connection
 
     async def start(self, host: str, port: int) -> None:
         """Raises OSError when it cannot listen there, SettingsError when its certificate cannot be used."""
         context = _tls(self.options)
-        listening = await _listen(host, port, self.options.accept_backlog)
+        listening = await listen(host, port, self.options.accept_backlog)
         self.others = Others(self.front, self.options.accept_backlog, self.head_s)
         await self.others.started()
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self), sock=listening, backlog=self.options.accept_backlog, ssl=context
-        )
-        self.port = listening.getsockname()[1]
+        self.port = listening[0].getsockname()[1]
+        for each in listening:
+            # Accepted sockets inherit these.
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+            self._listeners.append(
+                await self.loop.create_server(
+                    lambda: Connection(self), sock=each, backlog=self.options.accept_backlog, ssl=context
+                )
+            )
         self._look()
 
     def ended(self, connection: Connection) -> None:
@@ -72,10 +79,10 @@ class HttpServer:
     async def close(self) -> None:
         """Listens no more, tells streams to end, lets requests under way finish, then ends every connection."""
         self.front.stopping.set()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         await self.front.streams.close()
-        if self._listener is None:
+        if not self._listeners:
             return
         for connection in tuple(self.connections):
             connection.finish()
@@ -84,7 +91,7 @@ class HttpServer:
         await asyncio.gather(self.others.close(), self._closed())
         if self._timer is not None:
             self._timer.cancel()
-        self._listener = None
+        self._listeners.clear()
         self.port = 0
 
     async def _closed(self) -> None:
@@ -95,27 +102,6 @@ class HttpServer:
                 await asyncio.wait_for(self._empty.wait(), LINGER_S)
         for connection in tuple(self.connections):
             connection.transport.abort()
-
-
-async def _listen(host: str, port: int, backlog: int) -> socket.socket:
-    """Bound, and so known to be free."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or "127.0.0.1", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit these.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-        listening.bind(address)
-        listening.listen(backlog)
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening
 
 
 def _tls(options: HttpOptions) -> ssl.SSLContext | None:
