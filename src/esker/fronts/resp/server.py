@@ -31,7 +31,7 @@ from esker.fronts.resp.poller import Poller
 from esker.node.interface import Broker
 
 # How long a turn waits for clients that were answered together, and so are likely to ask together.
-LINGER_TURNS = 8  # of the loop, each of which brings something
+LINGER_TURNS = 24  # of the loop, each of which brings something
 LINGER_S = 10e-6  # without anything new
 LINGER_BYTES = 256 * 1024  # in all: large commands gain nothing by waiting
 
