@@ -57,6 +57,11 @@ RETRYABLE = frozenset({
 })  # fmt: skip
 
 
+def quoted(name: bytes) -> str:
+    """A topic's or router's name as messages show it."""
+    return repr(name.decode("utf-8", "backslashreplace"))
+
+
 class EskerError(Exception):
     """Everything Esker raises on purpose."""
 

@@ -15,7 +15,7 @@ from esker.engine.queues.inspect import topic_view
 from esker.engine.replies import Done, Reply, TopicDropped, TopicPage, TopicPut, TopicStatus
 from esker.engine.topic import Topic
 from esker.engine.topics import config_refusal, create_problem, make, not_found
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -55,7 +55,7 @@ class Names:
 
 def create(machine: Machine, command: commands.CreateTopic, now: int) -> Reply:
     if command.topic in machine.names:
-        return Refusal(Code.TOPIC_EXISTS, f"topic {command.topic!r} exists")
+        return Refusal(Code.TOPIC_EXISTS, f"topic {quoted(command.topic)} exists")
     problem = create_problem(machine, command.topic, command.config)
     if problem is not None:
         return problem
@@ -124,7 +124,7 @@ def put(machine: Machine, command: commands.PutTopic, now: int) -> Reply:
     if config.type != topic.config.type:
         return Refusal(
             Code.TOPIC_INCOMPATIBLE,
-            f"topic {topic.name!r} is a {topic.config.type} and cannot become a {config.type}",
+            f"topic {quoted(topic.name)} is a {topic.config.type} and cannot become a {config.type}",
             {"existing_type": str(topic.config.type), "requested_type": str(config.type)},
         )
     problem = config_refusal(topic, config)
@@ -143,7 +143,7 @@ def drop(machine: Machine, command: commands.DropTopic, now: int) -> Reply:
     if command.if_empty and now_there.count:
         return Refusal(
             Code.TOPIC_NOT_EMPTY,
-            f"topic {topic.name!r} holds {now_there.count} records",
+            f"topic {quoted(topic.name)} holds {now_there.count} records",
             {"topic": topic.name, "count": now_there.count},
         )
     return TopicDropped(True, now_there.head_seq, _remove(machine, topic, now))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from esker.engine import events, limits
 from esker.engine.config import TopicConfig, config_problem
 from esker.engine.topic import Topic
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -36,11 +36,12 @@ def config_refusal(topic: Topic, config: TopicConfig) -> Refusal | None:
     for field in ("type", "partitions"):
         if getattr(config, field) != getattr(topic.config, field):
             return Refusal(
-                Code.BAD_REQUEST, f"{field} of topic {topic.name!r} is {getattr(topic.config, field)} and cannot change"
+                Code.BAD_REQUEST,
+                f"{field} of topic {quoted(topic.name)} is {getattr(topic.config, field)} and cannot change",
             )
     problem = config_problem(config, topic.name)
     return None if problem is None else Refusal(Code.BAD_REQUEST, problem)
 
 
 def not_found(name: bytes) -> Refusal:
-    return Refusal(Code.TOPIC_NOT_FOUND, f"no topic {name!r}", {"topic": name})
+    return Refusal(Code.TOPIC_NOT_FOUND, f"no topic {quoted(name)}", {"topic": name})

@@ -13,8 +13,8 @@ from esker.fronts.http.server import HttpServer
 from esker.fronts.http.wire.connection import HEAD_BYTES_MAX, STALL_S, WAITING_MAX, Connection
 from esker.fronts.http.wire.exchange import BUFFER_MAX
 
-GET = b"GET / HTTP/1.1\r\n\r\n"
-CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Transport:
@@ -121,7 +121,7 @@ def case(test: Callable[[Client], Awaitable[None]]) -> Callable[[], None]:
 
 @case
 async def test_a_body_behind_an_offer_of_another_protocol_is_a_body(client: Client) -> None:
-    head = b"POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: foo\r\nContent-Length: %d\r\n\r\n" % len(GET)
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: foo\r\nContent-Length: %d\r\n\r\n" % len(GET)
     await client.say((head + GET) * 2 + GET)
     assert client.seen == [("POST", GET), ("POST", GET), ("GET", b"")]
     assert client.statuses == [200, 200, 200]
@@ -130,13 +130,15 @@ async def test_a_body_behind_an_offer_of_another_protocol_is_a_body(client: Clie
 @case
 async def test_many_offers_in_one_read_are_declined_one_by_one(client: Client) -> None:
     count = 5000
-    await client.say(b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n" * count, turns=4 * count)
+    await client.say(
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n" * count, turns=4 * count
+    )
     assert client.statuses == [200] * count
 
 
 @case
 async def test_nobody_is_a_proxy(client: Client) -> None:
-    await client.say(b"CONNECT a:1 HTTP/1.1\r\n\r\n")
+    await client.say(b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n")
     assert client.statuses == [400]
     assert client.seen == []
 
@@ -186,7 +188,7 @@ async def test_what_breaks_off_while_it_waits_is_refused_in_its_turn(client: Cli
 @case
 async def test_a_request_with_an_impossible_body_is_not_executed(client: Client) -> None:
     client.bodies = False
-    await client.say(b"DELETE / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n")
+    await client.say(b"DELETE / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n")
     assert client.seen == []
     assert client.statuses == [400]
 
@@ -194,7 +196,7 @@ async def test_a_request_with_an_impossible_body_is_not_executed(client: Client)
 @case
 async def test_a_client_that_goes_before_its_body_is_let_go(client: Client) -> None:
     client.bodies = False
-    await client.say(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
+    await client.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
     assert client.statuses == [200]
     assert not client.connection.eof_received(), "nothing is owed: the transport may close"
 
@@ -204,7 +206,7 @@ async def test_reading_goes_on_behind_a_large_body_nobody_asked_for(client: Clie
     client.bodies = False
     client.allow.clear()
     body = b"x" * (BUFFER_MAX + 1)
-    await client.say(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body), body)
+    await client.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body), body)
     client.allow.set()
     await client.say()
     assert client.reads()
@@ -223,8 +225,8 @@ async def test_trailers_without_end_are_refused(client: Client) -> None:
 @case
 async def test_a_head_is_measured_from_its_own_beginning(client: Client) -> None:
     body = b"x" * HEAD_BYTES_MAX
-    await client.say(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n%bGET" % (len(body), body))
-    await client.say(b" / HTTP/1.1\r\nA: %b\r\n\r\n" % (b"b" * 7000))
+    await client.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%bGET" % (len(body), body))
+    await client.say(b" / HTTP/1.1\r\nHost: x\r\nA: %b\r\n\r\n" % (b"b" * 7000))
     assert client.statuses == [200, 200]
 
 
@@ -237,7 +239,7 @@ async def test_a_slow_body_is_given_out_as_it_comes(client: Client) -> None:
         got.append(await receive())
 
     client.connection.server.front = front  # type: ignore[assignment]
-    await client.say(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nsome")
+    await client.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nsome")
     assert got == []
     client.connection.look(client.loop.time())
     await client.say()
@@ -252,7 +254,7 @@ async def test_an_answer_that_has_begun_is_all_there_is_to_say(client: Client) -
         await receive()
 
     client.connection.server.front = front  # type: ignore[assignment]
-    await client.say(b"GET / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+    await client.say(b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
     assert client.statuses == [200]
     assert b"connection: close" in client.transport.written
 
@@ -295,6 +297,6 @@ async def test_an_answer_that_breaks_off_ends_the_connection(client: Client) -> 
 @case
 async def test_nothing_is_read_between_the_hand_on_and_the_others(client: Client) -> None:
     client.connection.server.others = SimpleNamespace(address=b"\0nobody", tunnels=set())  # type: ignore[assignment]
-    await client.say(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    await client.say(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     assert not client.reads()
     assert client.ended() == "aborted", "there is nobody there"

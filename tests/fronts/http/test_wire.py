@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.server import HttpServer
 from esker.fronts.http.wire.connection import HEAD_BYTES_MAX, PREFACE, WAITING_MAX
-from esker.fronts.http.wire.exchange import split_target
+from esker.fronts.http.wire.target import split_target
 from esker.node.runtime import Node
 from esker.node.settings import Settings
 from esker.testing.broker import Broker
@@ -138,7 +138,7 @@ def test_connection_close_is_kept(wire: Wire) -> None:
 def test_an_answer_to_head_has_no_body(wire: Wire) -> None:
     wire.send(b"HEAD /v0/health HTTP/1.1\r\nHost: x\r\n\r\n" + HEALTH)
     status, headers = wire.head()
-    assert status == 405
+    assert status == 200
     assert int(headers["content-length"]) > 0
     assert wire.answer()[0] == 200
 
@@ -164,6 +164,28 @@ def test_what_cannot_be_understood_is_answered_once_and_ends(wire: Wire, request
     assert (status, headers["connection"]) == (400, "close")
     assert json.loads(body)["error"]["code"] == "invalid_request"
     assert wire.ends()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /v0/health HTTP/1.1\r\n\r\n", 400), (b"GET /v0/health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"GET /v0/health HTTP/2.0\r\nHost: x\r\n\r\n", 505), (b"GET /v0/health\r\n\r\n", 505),
+        (b"POST /v0/topics/t HTTP/1.1\r\n" + JSON + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+    ],
+)  # fmt: skip
+def test_heads_that_the_parser_lets_pass_are_refused(wire: Wire, request_bytes: bytes, status: int) -> None:
+    wire.send(HEALTH + request_bytes)
+    assert wire.answer()[0] == 200, "what came before it counts"
+    found, headers, body = wire.answer()
+    assert (found, headers["connection"]) == (status, "close")
+    assert json.loads(body)["error"]["message"]
+    assert wire.ends()
+
+
+def test_an_old_client_need_not_name_its_host(wire: Wire) -> None:
+    wire.send(b"GET /v0/health HTTP/1.0\r\n\r\n")
+    assert wire.answer()[0] == 200
 
 
 def test_a_chunk_that_is_none_applies_nothing(shared_broker: Broker, topic: str) -> None:
@@ -250,6 +272,7 @@ def test_a_trailer_is_no_header(guarded_broker: Broker) -> None:
     [
         (b"/a/b?c=d#e", "/a/b", b"c=d"), (b"http://host:1/a?b", "/a", b"b"), (b"http://host", "/", b""),
         (b"*", "*", b""), (b"/%C3%A9?%41", "/é", b"%41"), (b"/%ff", "/�", b""), (b"/a//b/", "/a//b/", b""),
+        (b"http://host:1?a=/v0/health", "/", b"a=/v0/health"), (b"/a%2Fb%2fc", "/a%2Fb%2fc", b""),
     ],
 )  # fmt: skip
 def test_targets(target: bytes, path: str, query: bytes) -> None:

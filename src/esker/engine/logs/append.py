@@ -16,7 +16,7 @@ from esker.engine.queues import pressure
 from esker.engine.replies import Written
 from esker.engine.topic import Topic
 from esker.engine.topics import create_problem, make, not_found
-from esker.errors import Code, InvariantBroken, Refusal
+from esker.errors import Code, InvariantBroken, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -87,7 +87,7 @@ def bodies_problem(
 
 def log_of(topic: Topic) -> LogPartition:
     if topic.log is None:
-        raise InvariantBroken(f"topic {topic.name!r} is a {topic.config.type}, and was taken for a log")
+        raise InvariantBroken(f"topic {quoted(topic.name)} is a {topic.config.type}, and was taken for a log")
     return topic.log
 
 

@@ -10,7 +10,7 @@ from esker.engine.logs.routers import Router
 from esker.engine.replies import Done, Reply, RouterPage, RouterView
 from esker.engine.topic import Topic
 from esker.engine.topics import create_problem, make, not_found
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -45,7 +45,8 @@ def _update(machine: Machine, router: Router, command: commands.PutRouter, now: 
     if (source.name, dest.name) != (command.source, command.dest):
         return Refusal(
             Code.TOPIC_INCOMPATIBLE,
-            f"router {router.name!r} leads from {source.name!r} to {dest.name!r} and cannot be turned; drop it first",
+            f"router {quoted(router.name)} leads from {quoted(source.name)} to {quoted(dest.name)} and cannot be "
+            "turned; drop it first",
             {"reason": "router_repoint_forbidden"},
         )
     if command.options == router.options:
@@ -72,7 +73,8 @@ def _graph_problem(
             feeder = machine.topics[router.source].name
             return Refusal(
                 Code.TOPIC_INCOMPATIBLE,
-                f"topic {dest.name!r} is fed from {feeder!r} by router {router.name!r}; it can have no second source",
+                f"topic {quoted(dest.name)} is fed from {quoted(feeder)} by router {quoted(router.name)}; it can have "
+                "no second source",
                 {"reason": "router_dest_fan_in"},
             )
     return None if source is None or command.options.allow_cycle else _cycle_problem(machine, source, dest)
@@ -102,7 +104,8 @@ def _topics_problem(
                 return problem
         elif len(topic.partitions) > 1:
             return Refusal(
-                Code.BAD_REQUEST, f"topic {name!r} has {len(topic.partitions)} partitions; a router needs topics of one"
+                Code.BAD_REQUEST,
+                f"topic {quoted(name)} has {len(topic.partitions)} partitions; a router needs topics of one",
             )
     return None
 
@@ -131,7 +134,7 @@ def drop_all_of(machine: Machine, topic: Topic, now: int) -> list[bytes]:
 def state(machine: Machine, command: commands.RouterState, now: int) -> Reply:
     router = machine.routers.names.get(command.name)
     if router is None:
-        return Refusal(Code.ROUTER_NOT_FOUND, f"no router {command.name!r}", {"router": command.name})
+        return Refusal(Code.ROUTER_NOT_FOUND, f"no router {quoted(command.name)}", {"router": command.name})
     forwarding.catch_up_router(machine, router, now)
     return view(machine, router)
 

@@ -15,7 +15,7 @@ from esker.engine.queues.partition import QueuePartition
 from esker.engine.queues.sums import Counters
 from esker.engine.replies import Count, Jobs, JobView, Reply, Topics, TopicView
 from esker.engine.topic import Topic
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -86,7 +86,7 @@ def length(machine: Machine, command: commands.Length, now: int) -> Reply:
 def stats(machine: Machine, command: commands.Stats, now: int) -> Reply:
     topic = machine.names.get(command.topic)
     if topic is None:
-        return Refusal(Code.TOPIC_NOT_FOUND, f"no topic {command.topic!r}")
+        return Refusal(Code.TOPIC_NOT_FOUND, f"no topic {quoted(command.topic)}")
     return topic_view(topic)
 
 

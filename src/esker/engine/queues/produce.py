@@ -17,7 +17,7 @@ from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Added, Reply
 from esker.engine.topic import Topic
 from esker.engine.topics import create_problem, make, not_found
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -96,11 +96,11 @@ def _topic_problem(
         if problem is not None:
             return problem
     elif command.max_len and topic.count(_READY) >= command.max_len:
-        return Refusal(Code.QUEUE_FULL, f"queue {topic.name!r} holds {topic.count(_READY)} jobs already")
+        return Refusal(Code.QUEUE_FULL, f"queue {quoted(topic.name)} holds {topic.count(_READY)} jobs already")
     elif topic.pause & Pause.IN:
-        return Refusal(Code.PAUSED, f"queue {topic.name!r} is paused in input")
+        return Refusal(Code.PAUSED, f"queue {quoted(topic.name)} is paused in input")
     if config.type != TopicType.QUEUE:
-        return Refusal(Code.NOT_A_QUEUE, f"topic {command.topic!r} is a {config.type}, not a queue")
+        return Refusal(Code.NOT_A_QUEUE, f"topic {quoted(command.topic)} is a {config.type}, not a queue")
     if len(command.jobs) > limits.ENQUEUE_JOBS_MAX:
         return Refusal(Code.BAD_REQUEST, f"{len(command.jobs)} jobs at once; at most {limits.ENQUEUE_JOBS_MAX}")
     return None

@@ -23,7 +23,7 @@ from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Deleted, Record, Records, Reply, Written
 from esker.engine.topic import Topic
 from esker.engine.topics import create_problem, make, not_found
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -114,13 +114,13 @@ def _write_problem(
     if config.partitions != 1:
         return Refusal(
             Code.BAD_REQUEST,
-            f"topic {command.topic!r} has {config.partitions} partitions; records get seqs in a row only in a topic "
-            "of one",
+            f"topic {quoted(command.topic)} has {config.partitions} partitions; records get seqs in a row only in a "
+            "topic of one",
         )
     if topic is None:
         return create_problem(machine, command.topic, config) if command.create else not_found(command.topic)
     if topic.pause & Pause.IN:
-        return Refusal(Code.PAUSED, f"queue {topic.name!r} is paused in input")
+        return Refusal(Code.PAUSED, f"queue {quoted(topic.name)} is paused in input")
     return None
 
 

@@ -18,7 +18,7 @@ from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Tombstone
 from esker.engine.topic import Topic
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -98,8 +98,8 @@ def cap_problem(
     head, earliest = head_seq(topic), earliest_seq(topic)
     return Refusal(
         Code.TOPIC_FULL,
-        f"topic {topic.name!r} holds {held} records of {held_bytes} bytes, and its caps ({_caps(config)}) leave no "
-        f"room for {records} more of {size} bytes; let consumers catch up",
+        f"topic {quoted(topic.name)} holds {held} records of {held_bytes} bytes, and its caps ({_caps(config)}) leave "
+        f"no room for {records} more of {size} bytes; let consumers catch up",
         {**detail, "head_seq": head, "earliest_seq": earliest},
     )
 

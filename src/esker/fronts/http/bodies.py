@@ -14,10 +14,20 @@ NO_META = Raw()
 """Of a record that brings none: known by its identity, so that it costs nothing."""
 
 Unsigned = Annotated[int, Meta(ge=0)]
+"""At most `UNSIGNED_MAX`, which is more than such a constraint can say: bodies look at it themselves."""
+
+UNSIGNED_MAX = (1 << 64) - 1
 Signed32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Nodes = str | list[str]
 Selector = str | list[str]
 """Which tags: "job-1", "job-*", ["tag", "Eq", "job-1"] or ["tag", "Glob", "job-*"]."""
+
+
+def _check_unsigned(**numbers: int | None) -> None:
+    """Raises ValueError, which decoding turns into the usual error."""
+    for name, number in numbers.items():
+        if number is not None and number > UNSIGNED_MAX:
+            raise ValueError(f"Expected `int` <= {UNSIGNED_MAX} - at `$.{name}`")
 
 
 class ConfigBody(msgspec.Struct, kw_only=True):
@@ -40,6 +50,13 @@ class ConfigBody(msgspec.Struct, kw_only=True):
     max_deliveries: Unsigned = 0
     dead_letter: str | None = None
     leases_durable: bool = False
+
+    def __post_init__(self) -> None:
+        _check_unsigned(
+            ttl_ms=self.ttl_ms, cap_records=self.cap_records, cap_bytes=self.cap_bytes,
+            idempotency_window_ms=self.idempotency_window_ms, lease_ms=self.lease_ms,
+            claim_jitter_ms=self.claim_jitter_ms, max_deliveries=self.max_deliveries,
+        )  # fmt: skip
 
 
 class RecordBody(msgspec.Struct, gc=False):
@@ -84,10 +101,18 @@ class DiffBody(msgspec.Struct, kw_only=True):
     wait_ms: Unsigned = 0
     max_batch_bytes: Unsigned = 1 << 20
 
+    def __post_init__(self) -> None:
+        _check_unsigned(
+            from_seq=self.from_seq, limit=self.limit, wait_ms=self.wait_ms, max_batch_bytes=self.max_batch_bytes
+        )
+
 
 class DeleteBody(msgspec.Struct, kw_only=True):
     before_seq: Unsigned | None = None
     match: Selector | None = None
+
+    def __post_init__(self) -> None:
+        _check_unsigned(before_seq=self.before_seq)
 
 
 class RouterBody(msgspec.Struct, kw_only=True):
@@ -111,16 +136,30 @@ class ClaimBody(msgspec.Struct, kw_only=True):
     max: Unsigned = 1
     lease_ms: Unsigned | None = None
 
+    def __post_init__(self) -> None:
+        _check_unsigned(max=self.max, lease_ms=self.lease_ms)
+
 
 class AckBody(msgspec.Struct, kw_only=True):
     node: str
     seqs: list[Unsigned]
     lease_ids: list[str] | None = None
 
+    def __post_init__(self) -> None:
+        _check_unsigned(seqs=max(self.seqs, default=0))
+
 
 class NackBody(AckBody, kw_only=True):
     delay_ms: Unsigned = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_unsigned(delay_ms=self.delay_ms)
+
 
 class ExtendBody(AckBody, kw_only=True):
     lease_ms: Unsigned
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_unsigned(lease_ms=self.lease_ms)

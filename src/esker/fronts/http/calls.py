@@ -59,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Call:
-    __slots__ = ("_query", "began_ns", "front", "key", "params", "receive", "scope", "send", "started")
+    __slots__ = ("_query", "began_ns", "front", "key", "params", "receive", "scope", "send", "started", "whole")
 
     def __init__(self, front: Front, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
         self.front = front
@@ -68,6 +68,7 @@ class Call:
         self.send = send
         self.key: Key = ANYONE
         self.params: Mapping[str, str] = {}
+        self.whole = False  # the request has been received to its end
         self.started = False  # the response has begun: an error can no longer be told with a status
         self.began_ns = perf_counter_ns()
         self._query: dict[str, str] | None = None
@@ -108,7 +109,7 @@ class Call:
 
     def switch(self, name: str, default: bool) -> bool:
         """A boolean of the query: true, 1, false or 0; anything else is the default."""
-        value = self.query.get(name, "").lower() if self.scope["query_string"] else ""
+        value = self.query.get(name, "") if self.scope["query_string"] else ""
         if value in _TRUE:
             return True
         return False if value in _FALSE else default
@@ -168,7 +169,14 @@ class Call:
             raise ClientLeft("the client left before its request was complete")
         chunk = message.get("body", b"")
         assert isinstance(chunk, bytes)
+        self.whole = not message.get("more_body")
         return chunk
+
+    async def drain(self) -> None:
+        """Over HTTP/2, what a client still sends when its answer is there is cut off by granian, and some take that for
+        a failure. So the rest is heard out before a refusal; our own HTTP/1.1 does so behind its answer."""
+        if self.scope.get("http_version") == "2" and self.scope["type"] == "http" and not self.whole:
+            await self._drain(0, self.front.options.max_body_bytes)
 
     async def _drain(self, size: int, most: int) -> None:
         """Throws the rest of a body away: many clients do not look for an answer before they have sent everything.

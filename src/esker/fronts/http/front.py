@@ -174,8 +174,11 @@ class Front:
             return  # its head is out already: all that is left is to end it
         try:
             await self.departures.leave()
+            await call.drain()
         except HttpError as lost:
             error = lost
+        except ClientLeft:
+            return
         if call.scope["type"] == "websocket":
             await refuse_socket(call, error)
         else:
@@ -205,7 +208,7 @@ async def respond(
         "headers": [(b"content-type", media), (b"content-length", b"%d" % len(body)), *headers],
     }
     await call.send(start)
-    await call.send({"type": "http.response.body", "body": body})
+    await call.send({"type": "http.response.body", "body": b"" if call.method == "HEAD" else body})
 
 
 async def refuse_socket(call: Call, error: HttpError) -> None:

@@ -31,8 +31,12 @@ class Resource:
         """The route of this request, which its key may use. Raises 401, 403 and 405."""
         method = "WEBSOCKET" if call.scope["type"] == "websocket" else call.method
         route = self.routes.get(method)
+        if method == "HEAD" and (whole := self.routes.get("GET")) is not None and whole.stream is None:
+            route = whole  # its answer is sent without the body
         if route is None:
             authenticate(call)
+            if method == "GET" and "WEBSOCKET" in self.routes:
+                raise HttpError(400, "invalid_request", f"{self.path} is a WebSocket; ask for it with an upgrade")
             allowed = ", ".join(sorted("GET" if name == "WEBSOCKET" else name for name in self.routes))
             raise HttpError(
                 405,

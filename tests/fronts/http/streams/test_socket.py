@@ -52,6 +52,15 @@ def seqs(message: Json) -> list[object]:
     return [record["$seq"] for record in records if isinstance(record, dict)]
 
 
+def test_nothing_is_delivered_before_its_subscribed(api: Api, topic: str, socket: Socket) -> None:
+    api.write(topic, {"n": 1})
+    for _ in range(20):
+        socket.send(op="ping")
+        socket.send(op="subscribe", topic=topic)
+        assert [socket.receive()["op"] for _ in range(4)] == ["pong", "subscribed", "record", "caught_up"]
+        assert socket.ask(op="unsubscribe", topic=topic)["op"] == "unsubscribed"
+
+
 def test_follow_backlog_turning_point_and_live(api: Api, topic: str, socket: Socket) -> None:
     api.write(topic, {"n": 1}, {"n": 2}, node="n1")
     answer = socket.ask(op="subscribe", topic=topic, request_id={"any": ["json", 1]})

@@ -167,7 +167,7 @@ class Conversation:
                 await self._close(SHUTTING_DOWN, GOOD_BYE, 1012)
                 return
             idle = True
-            for _ in range(len(self._answers)):
+            while self._answers:  # those that come meanwhile too: nothing is delivered before its `subscribed`
                 opening, answer = self._answers.popleft()
                 if opening is not None:
                     await passed(opening)

@@ -142,7 +142,9 @@ class Connection(asyncio.Protocol):
                 except HttpParserUpgrade as offer:
                     rest = self._decline(memoryview(rest)[offer.args[0] :])
         except HttpParserError as error:
-            self._break(HttpError(400, "invalid_request", f"this is not HTTP: {error}"))
+            found = error.__context__  # what a callback of ours raised, if one did
+            unread = HttpError(400, "invalid_request", f"this is not HTTP: {error}")
+            self._break(found if isinstance(found, HttpError) else unread)
             return
         if self._got_on:
             self._head_bytes = 0  # how much of it belongs to a head that begins within is not known
@@ -173,7 +175,7 @@ class Connection(asyncio.Protocol):
         exchange, parser = self._reading, self._parser
         assert exchange is not None
         self._in_head, self._deadline = False, 0.0
-        exchange.headed(parser.get_method(), parser.get_http_version() == "1.0", parser.should_keep_alive())
+        exchange.headed(parser.get_method(), parser.get_http_version(), parser.should_keep_alive())
         if parser.should_upgrade():
             self._offer = exchange  # the parser takes what follows for another protocol: see `_upgrade`
         elif self._answering is None and not self.full:

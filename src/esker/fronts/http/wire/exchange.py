@@ -14,10 +14,10 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote_to_bytes
 
 from esker.fronts.http.calls import ClientLeft, Message
 from esker.fronts.http.errors import Header, HttpError
+from esker.fronts.http.wire.target import split_target
 
 if TYPE_CHECKING:
     from esker.fronts.http.wire.connection import Connection
@@ -59,13 +59,22 @@ class Exchange:
 
     # -- the request
 
-    def headed(self, method: bytes, old: bool, keep_alive: bool) -> None:
-        """Its head is complete."""
+    def headed(self, method: bytes, version: str, keep_alive: bool) -> None:
+        """Its head is complete. Raises what is wrong with it, of what the parser lets pass."""
+        if version not in ("1.1", "1.0"):
+            raise HttpError(505, "version_not_supported", f"this is HTTP/{version}; 1.1 and 2 are spoken here")
         self.method = method.decode()
-        self.old, self.keep_alive = old, keep_alive
-        self._asks_first = not old and any(
-            name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers
-        )
+        self.old, self.keep_alive = version == "1.0", keep_alive
+        hosts = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"expect":
+                self._asks_first = not self.old and value.lower() == b"100-continue"
+            elif name == b"transfer-encoding" and value.lower() != b"chunked":
+                raise HttpError(400, "invalid_request", "the only transfer coding that is understood is chunked")
+        if hosts != 1 and not (self.old and not hosts):
+            raise HttpError(400, "invalid_request", f"a request names its host once; this one names {hosts}")
 
     def scope(self) -> dict[str, object]:
         path, query = split_target(self.target)
@@ -201,19 +210,6 @@ def refusal(error: HttpError) -> bytes:
     body = error.body()
     head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
     return head % (_STATUS[error.status], len(body)) + _dated(int(time.time())) + body
-
-
-def split_target(target: bytes) -> tuple[str, bytes]:
-    """Path, decoded, and query of a request line's target, be it a path or a whole URL."""
-    if not target.startswith(b"/"):
-        _, scheme, rest = target.partition(b"://")
-        if scheme:
-            slash = rest.find(b"/")
-            target = rest[slash:] if slash >= 0 else b"/"
-    path, _, query = target.partition(b"#")[0].partition(b"?")
-    if b"%" in path:
-        path = unquote_to_bytes(path)
-    return path.decode("utf-8", "replace"), query
 
 
 @lru_cache(1)

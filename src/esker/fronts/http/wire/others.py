@@ -17,6 +17,8 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # re-exported without saying so
 from granian.server.embed import Server
 
+from esker.fronts.http.wire.target import decoded_path
+
 MIB: Final = 1024 * 1024
 _H2_STREAMS: Final = 1024
 _PING_S: Final = 20
@@ -61,7 +63,7 @@ class Others:
             http2_settings=HTTP2Settings(
                 initial_connection_window_size=4 * MIB,
                 initial_stream_window_size=1 * MIB,
-                keep_alive_interval=_PING_S,
+                keep_alive_interval=_PING_S * 1000,  # in milliseconds, the other one in seconds
                 keep_alive_timeout=_PING_S,
                 max_concurrent_streams=_H2_STREAMS,
             ),
@@ -86,7 +88,10 @@ class Others:
 def _of_its_own(application: Application) -> Application:
     """granian wants a function, and names it."""
 
-    async def serve(scope: object, receive: object, send: object) -> None:
+    async def serve(scope: dict[str, object], receive: object, send: object) -> None:
+        raw = scope["raw_path"]
+        if isinstance(raw, bytes) and b"%" in raw:
+            scope = {**scope, "path": decoded_path(raw)}  # granian's has its slashes decoded too
         await application(scope, receive, send)
 
     return serve
