@@ -15,6 +15,7 @@ from esker.archive.history import events_files
 from esker.archive.interface import ArchiveStore
 from esker.archive.local import LocalArchive
 from esker.columns.eventnames import Names
+from esker.columns.eventwish import kind_of
 from esker.engine import commands, events
 from esker.engine.config import RouterOptions, TopicConfig, TopicType
 from esker.engine.ids import from_ulid, place
@@ -70,7 +71,7 @@ def test_every_event_is_there_once_and_in_order(tmp_path: Path) -> None:
     wanted = []
     for position, batch in batches:
         for event in events.decode_batch(batch):
-            wanted += [(position, type(event).__name__)] * _rows_for(event)
+            wanted += [(position, kind_of(type(event)))] * _rows_for(event)
     assert [(row["position"], row["kind"]) for row in rows] == wanted
     days = sorted(path.name for path in (tmp_path / "events").iterdir())
     assert days == ["day=2023-11-14", "day=2023-11-15"]
@@ -82,6 +83,8 @@ def _rows_for(event: events.Event) -> int:
             return len(event.records)
         case events.JobsEnqueued():
             return len(event.payloads)
+        case events.JobsLeased() | events.JobsAcked():
+            return len(event.seqs)
         case events.RecordsDeleted():
             return len(event.runs) // 2 + (event.below > 0)
         case events.RecordsForwarded():

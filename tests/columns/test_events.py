@@ -15,13 +15,14 @@ from esker.columns.eventfiles import events_of
 from esker.columns.eventkinds import MAKERS
 from esker.columns.eventnames import Names
 from esker.columns.events import SCHEMA, EventColumns, schema_of
-from esker.columns.eventwish import COLUMNS, EVERYTHING, Wanted
+from esker.columns.eventwish import COLUMNS, EVERYTHING, KINDS, Wanted
 from esker.columns.jobids import JobIds
 from esker.engine import events
 from esker.engine.commands import CreateTopic, Details, Nack
 from esker.engine.config import Discard, TopicConfig
 from esker.engine.ids import message_id, to_ulid
 from esker.engine.limits import SEQ_MAX
+from esker.engine.queues.lifecycle import moves_of
 from tests.engine.rig import Rig
 
 NOW = 1_790_000_000_000
@@ -105,6 +106,35 @@ def test_a_row_is_the_same_whatever_else_is_asked_for() -> None:
     ]
     plain = tuple(name for name in COLUMNS if name != "message_id")
     assert _rows(Wanted(plain)) == [{name: row[name] for name in plain} for row in rows]
+
+
+def test_what_was_leased_or_acked_together_has_the_rows_it_would_have_had_apart() -> None:
+    made = events.JobsEnqueued(4, 0, 1, NOW, 1000, 0, [b"a", b"b", b"c"])
+    together: list[list[events.Event]] = [
+        [events.JobsLeased(4, 0, NOW + 1, 255, NOW + 50, b"w", [3, 1, 2], [1, 7, 2]), events.TopicDeleted(6, NOW + 1)],
+        [events.JobsLeased(4, 0, NOW + 2, 9, NOW + 60, b"", [2, 9], [3, 1]), events.JobAcked(4, 0, 9, NOW + 2)],
+        [events.JobsAcked(4, 0, NOW + 3, [2, 1], [9, 256]), events.JobsAcked(4, 0, NOW + 3, [3, 77], [])],
+    ]
+    apart: list[list[events.Event]] = [
+        [each for event in batch for each in moves_of(event) or (event,)] for batch in together
+    ]
+    told: list[list[dict[str, object]]] = []
+    for history in (together, apart):
+        names = Names()
+        names.topic_is(4, b"q")
+        columns = EventColumns(names)
+        columns.add(1, [made])
+        for position, batch in enumerate(history, 2):
+            columns.add(position, batch)
+        told.append(columns.take().to_pylist())
+    assert told[0] == told[1]
+    assert [row["kind"] for row in told[0]][3:] == ["JobLeased"] * 3 + ["TopicDeleted"] + ["JobLeased"] * 2 + [
+        "JobAcked"
+    ] * 5
+    assert [row["lease"] for row in told[0] if row["kind"] == "JobLeased"] == ["ff", "100", "101", "9", "a"]
+    assert [row["ordinal"] for row in told[0] if row["position"] == 2] == [0, 1, 2, 3]
+    assert "JobsLeased" not in KINDS
+    assert "JobsAcked" not in KINDS
 
 
 def test_a_key_with_prefixes_sees_no_topic_whose_name_is_unknown() -> None:

@@ -16,7 +16,9 @@ steps = st.lists(
 @given(steps, st.sampled_from([0, 3]))
 def test_every_deadline_is_reported_in_its_time(steps: list[tuple[str, int, int]], shift: int) -> None:
     truth: dict[int, int] = {}
-    deadlines = Deadlines(shift, lambda seqs: [truth.get(seq, 0) for seq in seqs])
+    deadlines = Deadlines(
+        shift, lambda seqs: [truth.get(seq, 0) for seq in seqs], lambda seqs: truth.keys().isdisjoint(seqs)
+    )
     now = 1000
     for what, seq, number in steps:
         if what == "take":
@@ -46,7 +48,7 @@ def test_every_deadline_is_reported_in_its_time(steps: list[tuple[str, int, int]
 
 
 def test_a_deadline_is_never_reported_early() -> None:
-    deadlines = Deadlines(10, lambda seqs: [5000 for _ in seqs])
+    deadlines = Deadlines(10, lambda seqs: [5000 for _ in seqs], lambda seqs: False)
     deadlines.add(5000, 1)
     assert deadlines.take(5119, 10) == []
     assert deadlines.take(5120, 10) == [1]
@@ -54,7 +56,9 @@ def test_a_deadline_is_never_reported_early() -> None:
 
 def test_a_cancelled_deadline_is_not_searched_for_and_yet_goes() -> None:
     truth = dict.fromkeys(range(1, 1001), 50)
-    deadlines = Deadlines(0, lambda seqs: [truth.get(seq, 0) for seq in seqs])
+    deadlines = Deadlines(
+        0, lambda seqs: [truth.get(seq, 0) for seq in seqs], lambda seqs: truth.keys().isdisjoint(seqs)
+    )
     deadlines.add_all(50, list(truth))
     for seq in range(1, 1001):
         del truth[seq]
@@ -65,7 +69,9 @@ def test_a_cancelled_deadline_is_not_searched_for_and_yet_goes() -> None:
 
 def test_jobs_that_leave_and_come_back_in_one_millisecond_do_not_pile_up() -> None:
     truth = dict.fromkeys(range(1, 101), 50)
-    deadlines = Deadlines(0, lambda seqs: [truth.get(seq, 0) for seq in seqs])
+    deadlines = Deadlines(
+        0, lambda seqs: [truth.get(seq, 0) for seq in seqs], lambda seqs: truth.keys().isdisjoint(seqs)
+    )
     deadlines.add_all(50, list(truth))
     for turn in range(20_000):
         seq = turn % 100 + 1
@@ -78,7 +84,9 @@ def test_jobs_that_leave_and_come_back_in_one_millisecond_do_not_pile_up() -> No
 
 def test_buckets_that_came_and_went_are_forgotten() -> None:
     truth: dict[int, int] = {}
-    deadlines = Deadlines(0, lambda seqs: [truth.get(seq, 0) for seq in seqs])
+    deadlines = Deadlines(
+        0, lambda seqs: [truth.get(seq, 0) for seq in seqs], lambda seqs: truth.keys().isdisjoint(seqs)
+    )
     for turn in range(1, 20_001):
         truth[1] = 10**6 + turn
         deadlines.add(truth[1], 1)
@@ -90,7 +98,7 @@ def test_buckets_that_came_and_went_are_forgotten() -> None:
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 100])
 def test_a_full_bucket_is_taken_in_bounded_steps(limit: int) -> None:
-    deadlines = Deadlines(0, lambda seqs: [5 for _ in seqs])
+    deadlines = Deadlines(0, lambda seqs: [5 for _ in seqs], lambda seqs: False)
     deadlines.add_all(5, range(1, 26))
     taken: list[int] = []
     while step := deadlines.take(5, limit):

@@ -39,7 +39,7 @@ def test_the_tags_of_events_are_for_ever() -> None:
         1: "TopicCreated", 2: "TopicConfigured", 3: "TopicDeleted", 4: "TopicPaused", 5: "SeqReserved", 6: "Purged",
         7: "NodeStarted", 10: "Enqueued", 11: "JobLeased", 12: "JobAcked", 13: "JobReturned", 14: "LeaseExtended",
         15: "JobWithdrawn", 16: "JobReprioritised", 17: "JobRemoved", 18: "JobReplayed", 19: "JobsEnqueued",
-        20: "KeyRemembered", 21: "QueueTrimmed", 30: "RecordsAppended", 31: "LogTrimmed", 32: "RecordsDeleted",
-        33: "SeqsLost", 34: "LogArchived", 40: "RouterPut", 41: "RouterDropped", 42: "RecordsForwarded",
-        50: "LoadAdvanced",
+        20: "KeyRemembered", 21: "QueueTrimmed", 22: "JobsLeased", 23: "JobsAcked", 30: "RecordsAppended",
+        31: "LogTrimmed", 32: "RecordsDeleted", 33: "SeqsLost", 34: "LogArchived", 40: "RouterPut",
+        41: "RouterDropped", 42: "RecordsForwarded", 50: "LoadAdvanced",
     }  # fmt: skip

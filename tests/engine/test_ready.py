@@ -14,7 +14,8 @@ from esker.engine.queues import ready
 from esker.engine.queues.ready import ReadyHeap, ready_key
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["push", "take", "leave", "move"]), st.integers(-3, 3), st.integers(1, 30)), max_size=80
+    st.tuples(st.sampled_from(["push", "take", "take some", "leave", "move"]), st.integers(-3, 3), st.integers(1, 30)),
+    max_size=80,
 )
 
 
@@ -37,6 +38,18 @@ def test_the_heap_is_the_sorted_list_of_what_is_ready(steps: list[tuple[str, int
                 assert first == min(truth.values())
                 heap.drop(first, len(truth) - 1)
                 del truth[first & SEQ_MAX]
+            elif what == "take some":
+                keys = heap.pop(seq)
+                assert keys == sorted(keys)
+                wanted = sorted(truth.values())[:2]
+                taken = [key for key in dict.fromkeys(keys) if truth.get(key & SEQ_MAX) == key][:2]
+                assert taken == wanted[: len(taken)]
+                assert len(taken) == len(wanted) or len(keys) == seq, "there were more"
+                rest = keys[keys.index(taken[-1]) + 1 :] if taken else []
+                for key in taken:
+                    del truth[key & SEQ_MAX]
+                heap.put_back(rest)
+                heap.tidy(len(truth))
             assert heap.first() == min(truth.values(), default=None)
             assert list(heap.in_order()) == sorted(truth.values())
             assert list(islice(heap.in_order(), 2)) == sorted(truth.values())[:2]
@@ -53,12 +66,22 @@ def test_a_key_orders_by_priority_before_seq_and_gives_the_seq_back(priorities: 
     assert ready_key(0, low, seq) == seq
 
 
-def test_a_loaded_heap_is_in_order() -> None:
-    truth = {seq: ready_key(1, -seq, seq) for seq in range(1, 50)}
+@pytest.mark.parametrize("step", [-1, 0, 1])
+def test_a_loaded_heap_is_in_order(step: int) -> None:
+    truth = {seq: ready_key(1, step * seq, seq) for seq in range(1, 50)}
     heap = ReadyHeap(truth.get)
     heap.load(list(truth.values()))
-    assert heap.first() == truth[49]
+    assert heap.first() == min(truth.values())
     assert list(heap.in_order()) == sorted(truth.values())
+    assert heap.pop(100) == sorted(truth.values())
+
+
+def test_keys_that_rise_are_pushed_in_one_go_wherever_they_belong() -> None:
+    truth = {seq: seq for seq in range(1, 31)}
+    heap = ReadyHeap(truth.get)
+    for first in (11, 21, 1):
+        heap.push_run(range(first, first + 10), 30)
+    assert list(heap.in_order()) == heap.pop(30) == list(range(1, 31))
 
 
 def test_many_removals_leave_no_mountain_behind() -> None:

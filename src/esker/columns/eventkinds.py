@@ -69,6 +69,23 @@ def _of_job(happened: Sequence[events.JobEvent], ids: JobIds | None) -> Columns:
     return columns
 
 
+def _of_jobs(
+    happened: Sequence[events.JobsLeased] | Sequence[events.JobsAcked], sizes: Sequence[int], ids: JobIds | None
+) -> Columns:
+    """What `_of_job` tells, of events that tell of many."""
+    topics, partitions = _spread(_all(happened, "topic"), sizes), _spread(_all(happened, "partition"), sizes)
+    seqs = list(chain.from_iterable(event.seqs for event in happened))
+    columns: Columns = {
+        "time": _spread(_all(happened, "ts"), sizes),
+        "topic_number": topics,
+        "partition": partitions,
+        "seq": seqs,
+    }
+    if ids is not None:
+        columns["message_id"] = ids.of(zip(topics, partitions, seqs, strict=True))
+    return columns
+
+
 # -- topics and the node
 
 
@@ -191,6 +208,26 @@ def _job_leased(happened: Sequence[events.JobLeased], names: Names, ids: JobIds 
 def _job_acked(happened: Sequence[events.JobAcked], names: Names, ids: JobIds | None) -> Columns:
     tokens = [f"{event.token:x}" if event.token else None for event in happened]
     return {**_of_job(happened, ids), "lease": tokens}
+
+
+def _jobs_leased(happened: Sequence[events.JobsLeased], names: Names, ids: JobIds | None) -> Columns:
+    """The rows that `_job_leased` makes of the same leases, had they been told one by one."""
+    sizes = [len(event.seqs) for event in happened]
+    tokens = chain.from_iterable(range(event.token, event.token + len(event.seqs)) for event in happened)
+    return {
+        **_of_jobs(happened, sizes, ids),
+        "attempts": list(chain.from_iterable(event.attempts for event in happened)),
+        "node": _spread(_or_none([event.holder for event in happened]), sizes),
+        "lease": [f"{token:x}" for token in tokens],
+        "due": _spread(_or_null(_all(happened, "deadline_ms")), sizes),
+    }
+
+
+def _jobs_acked(happened: Sequence[events.JobsAcked], names: Names, ids: JobIds | None) -> Columns:
+    """The rows that `_job_acked` makes of the same acks, had they been told one by one."""
+    sizes = [len(event.seqs) for event in happened]
+    tokens = chain.from_iterable(event.tokens or repeat(0, len(event.seqs)) for event in happened)
+    return {**_of_jobs(happened, sizes, ids), "lease": [f"{token:x}" if token else None for token in tokens]}
 
 
 def _job_returned(happened: Sequence[events.JobReturned], names: Names, ids: JobIds | None) -> Columns:
@@ -443,6 +480,8 @@ def forwarded_rows(event: events.RecordsForwarded) -> int:
 
 SIZES: Mapping[type, Callable[..., int]] = {
     events.JobsEnqueued: lambda event: len(event.payloads),
+    events.JobsLeased: lambda event: len(event.seqs),
+    events.JobsAcked: lambda event: len(event.seqs),
     events.RecordsAppended: lambda event: len(event.records),
     events.RecordsDeleted: deleted_rows,
     events.RecordsForwarded: forwarded_rows,
@@ -462,6 +501,8 @@ MAKERS: Mapping[type, Maker] = {
     events.NodeStarted: _node_started,
     events.JobLeased: _job_leased,
     events.JobAcked: _job_acked,
+    events.JobsLeased: _jobs_leased,
+    events.JobsAcked: _jobs_acked,
     events.JobReturned: _job_returned,
     events.LeaseExtended: _lease_extended,
     events.JobWithdrawn: _job_withdrawn,

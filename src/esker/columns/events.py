@@ -1,9 +1,10 @@
 # mypy: disable-error-code="no-any-unimported"
 """Events of the journal as columns: one row for each event, or for each record or job where an event tells of many.
 
-Every row has a `kind`, which is the name of its event, and a place: `position` of its batch in the journal, `ordinal`
-in the batch. What an event does not tell is null (eventkinds.py says what each tells). Events are gathered by kind and
-turned into columns a kind at a time, so that a row costs about a microsecond, and then put back in order.
+Every row has a `kind`, which is the name of its event (`kind_of` says of which it is not), and a place: `position` of
+its batch in the journal, `ordinal` in the batch. What an event does not tell is null (eventkinds.py says what each
+tells). Events are gathered by type and turned into columns a type at a time, so that a row costs about a microsecond,
+and then put back in order.
 
 The id of a job is known where its making was among the events that the same `EventColumns` was given. One is made for
 each segment of the journal, and sees it from its start, so that a row is the same whoever asks for it.
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from esker.columns.arrow import BATCH_BYTES, BATCH_ROWS, NUMBER, TEXT, TIME, joined, texts, times
 from esker.columns.eventkinds import MAKERS, SIZES, Columns, Same, Values, learn
 from esker.columns.eventnames import Names
-from esker.columns.eventwish import COLUMNS, EVERYTHING, Wanted
+from esker.columns.eventwish import COLUMNS, EVERYTHING, Wanted, kind_of
 from esker.columns.jobids import JobIds
 from esker.engine import events
 from esker.engine.events import Event
@@ -113,13 +114,13 @@ class EventColumns:
         made: list[_Made] = []
         places = array("q")
         for kind, (alike, starts) in self._gathered.items():
-            if alike and self._wanted.kind(kind.__name__):
+            if alike and self._wanted.kind(kind_of(kind)):
                 columns = MAKERS[kind](alike, self._names, self._ids)
                 if kind is events.SeqReserved:
                     columns["time"] = self._reserved_ms
                 rows = _rows_of(kind, alike, starts)
                 places.extend(rows)
-                made.append(_Made(kind.__name__, columns, len(rows)))
+                made.append(_Made(kind_of(kind), columns, len(rows)))
         block = self._assemble(made, places)
         self._begin()
         return block

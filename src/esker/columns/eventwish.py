@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from esker.engine.events import Event
+from esker.engine.events import Event, JobsAcked, JobsLeased
 
 COLUMNS: Final = (
     "position", "ordinal", "time", "kind", "topic", "topic_number", "partition", "seq", "message_id", "priority",
     "attempts", "node", "tag", "lease", "reason", "due", "expires", "source_seq", "router", "detail",
 )  # fmt: skip
-KINDS: Final = tuple(sorted(kind.__name__ for kind in Event.__args__))
+
+# Jobs that were leased or acked together are told one by one: nobody who reads has to know that it was one event.
+_TOLD_AS: Final[Mapping[type, str]] = {JobsLeased: "JobLeased", JobsAcked: "JobAcked"}
+
+
+def kind_of(event: type) -> str:
+    """The kind of the rows that events of a type become."""
+    return _TOLD_AS.get(event) or event.__name__
+
+
+KINDS: Final = tuple(sorted({kind_of(event) for event in Event.__args__}))
 
 # Not for a key that reaches some topics only: they tell of others, or of the node.
 _OF_ALL: Final = frozenset({"RouterPut", "RouterDropped", "NodeStarted", "LoadAdvanced"})

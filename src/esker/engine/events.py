@@ -221,6 +221,32 @@ class QueueTrimmed(_Event, frozen=True, tag=21):
     ttl_floor: int
 
 
+class JobsLeased(_Event, frozen=True, tag=22):
+    """Leases of one holder that end together. The token of the first is `token`, and one more for each that follows.
+
+    None is of a job that is delivered at most once, none is excused.
+    """
+
+    topic: int
+    partition: int
+    ts: int
+    token: int
+    deadline_ms: int
+    holder: bytes
+    seqs: list[int]
+    attempts: list[int]  # of each
+
+
+class JobsAcked(_Event, frozen=True, tag=23):
+    """`tokens` as `JobAcked` has them, one for each job; empty: all by id alone."""
+
+    topic: int
+    partition: int
+    ts: int
+    seqs: list[int]
+    tokens: list[int]
+
+
 RecordBody = NewRecord  # its place in a block tells the seq and the time
 
 
@@ -322,7 +348,7 @@ class LoadAdvanced(_Event, frozen=True, tag=50):
 Event = (
     TopicCreated | TopicConfigured | TopicDeleted | TopicPaused | SeqReserved | Purged | NodeStarted
     | Enqueued | JobLeased | JobAcked | JobReturned | LeaseExtended | JobWithdrawn
-    | JobReprioritised | JobRemoved | JobReplayed | JobsEnqueued | KeyRemembered | QueueTrimmed
+    | JobReprioritised | JobRemoved | JobReplayed | JobsEnqueued | JobsLeased | JobsAcked | KeyRemembered | QueueTrimmed
     | RecordsAppended | LogTrimmed | RecordsDeleted | SeqsLost | LogArchived
     | RouterPut | RouterDropped | RecordsForwarded | LoadAdvanced
 )  # fmt: skip
@@ -331,6 +357,25 @@ JobEvent = (
     | JobReprioritised | JobRemoved | JobReplayed | KeyRemembered | QueueTrimmed
 )  # fmt: skip
 LogEvent = RecordsAppended | LogTrimmed | RecordsDeleted | SeqsLost | LogArchived | KeyRemembered
+
+
+def leased_apart(event: JobsLeased) -> list[JobLeased]:
+    """The same, one by one."""
+    topic, partition, ts, deadline_ms, holder = event.topic, event.partition, event.ts, event.deadline_ms, event.holder
+    return [
+        JobLeased(topic, partition, seq, ts, token, deadline_ms, attempts, holder)
+        for token, (seq, attempts) in enumerate(zip(event.seqs, event.attempts, strict=True), event.token)
+    ]
+
+
+def acked_apart(event: JobsAcked) -> list[JobAcked]:
+    """The same, one by one."""
+    tokens = event.tokens or [0] * len(event.seqs)
+    return [
+        JobAcked(event.topic, event.partition, seq, event.ts, token)
+        for seq, token in zip(event.seqs, tokens, strict=True)
+    ]
+
 
 encode_batch = msgspec.msgpack.Encoder().encode
 decode_batch = msgspec.msgpack.Decoder(list[Event]).decode

@@ -29,7 +29,6 @@ from esker.engine.logs.routers import Routers
 from esker.engine.logs.warmth import Warmth
 from esker.engine.queues import clockwork, cohort, consume, control, durability, held, inspect, produce, replays
 from esker.engine.queues.evolve import EVOLVE as EVOLVE_QUEUE
-from esker.engine.queues.evolve import EVOLVE_ALL
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.queues.sums import Totals
@@ -37,8 +36,9 @@ from esker.engine.replies import Reply
 from esker.engine.topic import Partition, Topic
 from esker.errors import Refusal
 
-JobBatchEvent = events.Enqueued | events.JobLeased | events.JobAcked
-PartitionEvent = events.JobEvent | events.JobsEnqueued | events.LogEvent | events.SeqReserved
+PartitionEvent = (
+    events.JobEvent | events.JobsEnqueued | events.JobsLeased | events.JobsAcked | events.LogEvent | events.SeqReserved
+)
 
 
 class Machine:
@@ -103,20 +103,24 @@ class Machine:
             if sync and topic.synced:
                 self.must_sync = True
 
-    def record_all(self, partition: QueuePartition, batch: Sequence[JobBatchEvent], sync: bool = True) -> None:
-        """`record` for events of one kind that were decided together."""
-        EVOLVE_ALL[type(batch[0])](partition, batch)
+    def record_enqueued(self, partition: QueuePartition, batch: Sequence[events.Enqueued]) -> None:
+        """Makes new jobs of one partition happen, and tells those who follow the queue."""
+        partition.enqueued_all(batch)
         self.touched.add(partition)
         topic = partition.topic
         if topic.journaled:
             self.outbox += batch
-            if sync and topic.synced:
-                self.must_sync = True
+            self.must_sync |= topic.synced
+        self.queue_grew(topic)
 
-    def record_enqueued(self, partition: QueuePartition, batch: Sequence[events.Enqueued]) -> None:
-        """Makes new jobs of one partition happen, and tells those who follow the queue."""
-        self.record_all(partition, batch)
-        self.queue_grew(partition.topic)
+    def record_leased(self, partition: QueuePartition, jobs: Sequence[Job], event: events.JobsLeased) -> None:
+        """Makes a lease of jobs happen that were picked. A lost one heals itself: the jobs are delivered again."""
+        partition.hand_out(jobs, event)
+        self.touched.add(partition)
+        topic = partition.topic
+        if topic.journaled:
+            self.outbox.append(event)
+            self.must_sync |= topic.synced and topic.config.leases_durable
 
     def queue_grew(self, topic: Topic) -> None:
         """Tells those who follow a queue as a log."""
@@ -197,15 +201,19 @@ class Machine:
 
     def find(self, message_id: int) -> tuple[QueuePartition, Job] | None:
         """The job of an id, unless it is gone (or the id was never given)."""
-        topic = self.topics.get(message_id >> TOPIC_SHIFT & TOPIC_MASK)
-        index = message_id >> PARTITION_SHIFT & PARTITION_MASK
-        if topic is None or index >= len(topic.partitions):
+        partition = self.partition_of(message_id)
+        if partition is None:
             return None
-        partition = topic.partitions[index]
         job = partition.jobs.get(message_id & SEQ_MAX)
         if job is None or job.created_ms != message_id >> TIME_SHIFT:
             return None
         return partition, job
+
+    def partition_of(self, message_id: int) -> QueuePartition | None:
+        """Where the job of an id would be."""
+        topic = self.topics.get(message_id >> TOPIC_SHIFT & TOPIC_MASK)
+        index = message_id >> PARTITION_SHIFT & PARTITION_MASK
+        return None if topic is None or index >= len(topic.partitions) else topic.partitions[index]
 
     def payload(self, partition: QueuePartition, job: Job) -> bytes:
         if job.payload is not None:

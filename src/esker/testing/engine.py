@@ -18,7 +18,7 @@ from esker.engine.commands import Command, Tick
 from esker.engine.machine import Machine
 from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.queues.job import JobState
-from esker.engine.queues.lifecycle import MOVES, MoveEvent
+from esker.engine.queues.lifecycle import MOVES, MoveEvent, moves_of
 from esker.engine.replies import Reply
 from esker.errors import InvariantBroken
 from esker.journal.memory import MemoryJournal
@@ -59,7 +59,8 @@ class Engine:
         before = self._states()
         reply = machine.handle(command, self.clock.now_ms())
         for event in machine.outbox:
-            _check_move(event, before)
+            for move in moves_of(event):
+                _check_move(move, before)
         if machine.outbox:
             self._journal.append(events.encode_batch(machine.outbox), True, lambda error: None)
             machine.outbox, machine.must_sync = [], False
@@ -101,10 +102,8 @@ class Engine:
         }
 
 
-def _check_move(event: events.Event, states: dict[tuple[int, int, int], JobState]) -> None:
+def _check_move(event: MoveEvent, states: dict[tuple[int, int, int], JobState]) -> None:
     """Follows one event through the table; `states` is brought up to date as far as the event tells."""
-    if not isinstance(event, MoveEvent):
-        return
     place = (event.topic, event.partition, event.seq)
     before = states.get(place)
     if before is JobState.DELAYED and isinstance(event, events.JobLeased):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events, limits
 from esker.engine.config import Pause
-from esker.engine.ids import message_id
+from esker.engine.ids import PARTITION_SHIFT, PLACE_MASK, TIME_SHIFT, message_id
 from esker.engine.limits import SEQ_MAX
-from esker.engine.queues import clockwork, deadletters, pressure
+from esker.engine.queues import clockwork, deadletters, picking, pressure
 from esker.engine.queues.backoff import backoff_ms
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
@@ -97,30 +99,46 @@ def _deliver_run(
 ) -> list[Delivery]:
     """Leases the best jobs there are, up to `count` and up to one that needs more thought: that is `deliver_next`'s.
 
-    Nearly all jobs are leased here and by the batch, at half the cost.
+    Nearly all jobs are leased here and by the batch, at a fraction of the cost.
     """
     topic = partition.topic
-    config, number, index = topic.config, topic.number, partition.index
-    roll = machine.dice.getrandbits
-    batch: list[events.JobLeased] = []
+    is_due = None if topic.config.dead_letter is None else partial(deadletters.is_due, topic)
+    jobs = picking.pick(partition, count, now, is_due)
+    if len(jobs) == 1:
+        return [_deliver(machine, partition, jobs[0], command, now, excused=False)]
+    if command.lease_ms is not None:
+        return _hand_out(machine, partition, jobs, command.lease_ms, command.holder, now) if jobs else []
     deliveries: list[Delivery] = []
-    lease_ms = created_ms = -1
-    deadline_ms = first_id = 0  # of that lease time; of seq 0 at that time
-    is_due = None if config.dead_letter is None else partial(deadletters.is_due, topic)
-    for job in partition.pop_ready(count, now, is_due):
-        wanted_ms = job.retry_ms if command.lease_ms is None else command.lease_ms
-        if wanted_ms != lease_ms:
-            lease_ms, deadline_ms = wanted_ms, now + max(1, min(wanted_ms, config.max_lease_ms))
-        if job.created_ms != created_ms:
-            created_ms = job.created_ms
-            first_id = message_id(created_ms, number, index, 0)
-        leased = events.JobLeased(
-            number, index, job.seq, now, roll(63) or 1, deadline_ms, job.attempts + 1, command.holder
+    for retry_ms, alike in groupby(jobs, _retry_ms):
+        deliveries += _hand_out(machine, partition, list(alike), retry_ms, command.holder, now)
+    return deliveries
+
+
+_retry_ms = attrgetter("retry_ms")
+
+
+def _hand_out(
+    machine: Machine, partition: QueuePartition, jobs: Sequence[Job], lease_ms: int, holder: bytes, now: int
+) -> list[Delivery]:
+    """Leases jobs that were picked. They are told together, with tokens in a row from a random one on."""
+    topic = partition.topic
+    name, number, index = topic.name, topic.number, partition.index
+    token = machine.dice.getrandbits(62) or 1
+    deadline_ms = now + max(1, min(lease_ms, topic.config.max_lease_ms))
+    attempts = [job.attempts + 1 for job in jobs]
+    first_id = message_id(0, number, index, 0)
+    deliveries = [
+        Delivery(
+            name, (job.created_ms << TIME_SHIFT) + first_id + job.seq,
+            machine.payload(partition, job) if job.payload is None else job.payload,
+            job.priority, next_token, deadline_ms, job.attempts + 1, job.nacks, job.requeues, job.retry_ms,
+            job.expires_ms - job.created_ms if job.expires_ms else 0, job.details,
         )
-        batch.append(leased)
-        deliveries.append(_delivery(topic.name, first_id + job.seq, job, machine.payload(partition, job), leased))
-    if batch:
-        machine.record_all(partition, batch, sync=config.leases_durable)
+        for next_token, job in enumerate(jobs, token)
+    ]  # fmt: skip
+    seqs = [job.seq for job in jobs]  # the very objects that the jobs hold go everywhere: 32 bytes each
+    leased = events.JobsLeased(number, index, now, token, deadline_ms, holder, seqs, attempts)
+    machine.record_leased(partition, jobs, leased)
     return deliveries
 
 
@@ -136,20 +154,16 @@ def _deliver(
     leased = events.JobLeased(
         topic.number, partition.index, job.seq, now, token, deadline_ms, job.attempts + 1, command.holder, excused
     )
-    job_id = message_id(job.created_ms, topic.number, partition.index, job.seq)
-    delivery = _delivery(topic.name, job_id, job, machine.payload(partition, job), leased)
+    delivery = Delivery(
+        topic.name, message_id(job.created_ms, topic.number, partition.index, job.seq),
+        machine.payload(partition, job), job.priority, token, deadline_ms, leased.attempts, job.nacks, job.requeues,
+        job.retry_ms, job.expires_ms - job.created_ms if job.expires_ms else 0, job.details,
+    )  # fmt: skip
     # A lost lease heals itself (the job is delivered again), but at most once must hold across a crash.
     machine.record(partition, leased, sync=at_most_once or config.leases_durable)
     if at_most_once and len(partition.spent) > limits.SPENT_JOBS_MAX:
         pressure.evict_spent(machine, partition, now, keep=limits.SPENT_JOBS_MAX, limit=limits.TIMERS_PER_TURN)
     return delivery
-
-
-def _delivery(topic: bytes, job_id: int, job: Job, payload: bytes, leased: events.JobLeased) -> Delivery:
-    return Delivery(
-        topic, job_id, payload, job.priority, leased.token, leased.deadline_ms, leased.attempts, job.nacks,
-        job.requeues, job.retry_ms, job.expires_ms - job.created_ms if job.expires_ms else 0, job.details,
-    )  # fmt: skip
 
 
 def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
@@ -158,31 +172,47 @@ def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
         return problem
     missed: list[int] = []
     settled: dict[QueuePartition, dict[int, Job]] = {}
-    for position, job_id in enumerate(command.ids):
-        found = machine.find(job_id)
-        if found is not None:
-            partition, job = found
-            of_partition = settled.setdefault(partition, {})
-            if job.seq not in of_partition and (tokens is None or not _is_stale(job, tokens[position], now)):
-                of_partition[job.seq] = job
-                continue
-        missed.append(job_id)
-    for partition, jobs in settled.items():
-        ack_all(machine, partition, jobs.values(), now, fenced=tokens is not None)
+    place = -1  # topic and partition of the id before
+    jobs: dict[int, Job] = {}
+    of_partition: dict[int, Job] = {}
+    for job_id, token in zip(command.ids, tokens or repeat(None)):  # noqa: B905 (as many, or none)
+        if job_id >> PARTITION_SHIFT & PLACE_MASK != place:
+            place = job_id >> PARTITION_SHIFT & PLACE_MASK
+            partition = machine.partition_of(job_id)
+            jobs = {} if partition is None else partition.jobs
+            of_partition = {} if partition is None else settled.setdefault(partition, {})
+        seq = job_id & SEQ_MAX
+        job = jobs.get(seq)
+        if (
+            job is not None
+            and job.created_ms == job_id >> TIME_SHIFT
+            and (token is None or not _is_stale(job, token, now))
+            and seq not in of_partition
+        ):
+            of_partition[seq] = job
+        else:
+            missed.append(job_id)
+    for acked_in, acked in settled.items():
+        ack_all(machine, acked_in, acked, now, fenced=tokens is not None)
     return Done(sum(map(len, settled.values())), missed)
 
 
 def ack_all(
-    machine: Machine, partition: QueuePartition, jobs: Collection[Job], now: int, *, fenced: bool = True
+    machine: Machine, partition: QueuePartition, jobs: Mapping[int, Job], now: int, *, fenced: bool = True
 ) -> None:
-    """`fenced`: whoever acks has proved to hold the leases."""
+    """Of jobs by their seqs. `fenced`: whoever acks has proved to hold the leases."""
+    if not jobs:
+        return
     topic = partition.topic
     number, index = topic.number, partition.index
-    batch = [events.JobAcked(number, index, job.seq, now, job.token if fenced else 0) for job in jobs]
-    if batch:
-        machine.record_all(partition, batch)
-        if topic.config.max_in_flight:
-            machine.woken.add(topic.name)  # there is room for another lease
+    if len(jobs) == 1:
+        ((seq, job),) = jobs.items()
+        machine.record(partition, events.JobAcked(number, index, seq, now, job.token if fenced else 0))
+    else:
+        tokens = [job.token for job in jobs.values()] if fenced else []
+        machine.record(partition, events.JobsAcked(number, index, now, list(jobs), tokens))
+    if topic.config.max_in_flight:
+        machine.woken.add(topic.name)  # there is room for another lease
 
 
 def nack(machine: Machine, command: commands.Nack, now: int) -> Reply:

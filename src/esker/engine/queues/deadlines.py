@@ -17,14 +17,20 @@ from heapq import heapify, heappop, heappush
 
 
 class Deadlines:
-    """`dues_of(seqs)` is the owner's truth: the times these jobs wait for here, 0 for none (or no such job)."""
+    """The owner's truth: `dues_of(seqs)` are the times these jobs wait for here, 0 for none (or no such job).
 
-    __slots__ = ("_buckets", "_dues_of", "_garbage", "_mask", "_order", "_shift")
+    `none_of(seqs)` says whether all of them are gone, which it may know sooner.
+    """
 
-    def __init__(self, shift: int, dues_of: Callable[[Iterable[int]], list[int]]) -> None:
+    __slots__ = ("_buckets", "_dues_of", "_garbage", "_mask", "_none_of", "_order", "_shift")
+
+    def __init__(
+        self, shift: int, dues_of: Callable[[Iterable[int]], list[int]], none_of: Callable[[Iterable[int]], bool]
+    ) -> None:
         self._shift = shift
         self._mask = (1 << shift) - 1
         self._dues_of = dues_of
+        self._none_of = none_of
         self._buckets: dict[int, list[int]] = {}
         self._garbage: dict[int, int] = {}
         self._order: list[int] = []
@@ -55,12 +61,13 @@ class Deadlines:
             self._garbage[number] = garbage
             return
         self._garbage.pop(number, None)
-        shift, mask = self._shift, self._mask
-        seqs = dict.fromkeys(bucket)  # a job that left and came back within one bucket is in it twice: once will do
-        alive = [seq for seq, due in zip(seqs, self._dues_of(seqs), strict=True) if (due + mask) >> shift == number]
-        if alive:
-            self._buckets[number] = alive
-            return
+        if not self._none_of(bucket):
+            shift, mask = self._shift, self._mask
+            seqs = dict.fromkeys(bucket)  # a job that left and came back within one bucket is in it twice: once will do
+            alive = [seq for seq, due in zip(seqs, self._dues_of(seqs), strict=True) if (due + mask) >> shift == number]
+            if alive:
+                self._buckets[number] = alive
+                return
         del self._buckets[number]
         if len(self._order) > 2 * len(self._buckets) + 1024:
             self._order = list(self._buckets)

@@ -13,6 +13,8 @@ EVOLVE: dict[type, Callable[..., object]] = {
     events.JobReplayed: QueuePartition.replayed,
     events.JobLeased: QueuePartition.leased,
     events.JobAcked: QueuePartition.acked,
+    events.JobsLeased: QueuePartition.leased_together,
+    events.JobsAcked: QueuePartition.acked_together,
     events.JobReturned: QueuePartition.returned,
     events.LeaseExtended: QueuePartition.extended,
     events.JobWithdrawn: QueuePartition.withdrawn,
@@ -21,11 +23,4 @@ EVOLVE: dict[type, Callable[..., object]] = {
     events.KeyRemembered: QueuePartition.key_remembered,
     events.QueueTrimmed: QueuePartition.trimmed,
     events.SeqReserved: QueuePartition.reserved,
-}
-
-# For events of one kind that were decided together.
-EVOLVE_ALL: dict[type, Callable[..., None]] = {
-    events.Enqueued: QueuePartition.enqueued_all,
-    events.JobLeased: QueuePartition.leased_all,
-    events.JobAcked: QueuePartition.acked_all,
 }

@@ -7,7 +7,8 @@ included, unless the clock was there first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events
@@ -44,8 +45,8 @@ def ack(machine: Machine, command: commands.AckHeld, now: int) -> Reply:
 
 
 def nack(machine: Machine, command: commands.NackHeld, now: int) -> Reply:
-    def settle(partition: QueuePartition, jobs: Collection[Job]) -> None:
-        for job in jobs:
+    def settle(partition: QueuePartition, jobs: Mapping[int, Job]) -> None:
+        for job in jobs.values():
             consume.give_back(machine, partition, job, now, command.delay_ms, events.ReturnReason.NACKED)
 
     return _settle(machine, command, now, settle)
@@ -54,13 +55,13 @@ def nack(machine: Machine, command: commands.NackHeld, now: int) -> Reply:
 def extend(machine: Machine, command: commands.ExtendHeld, now: int) -> Reply:
     deadlines: dict[int, int] = {}
 
-    def settle(partition: QueuePartition, jobs: Collection[Job]) -> None:
+    def settle(partition: QueuePartition, jobs: Mapping[int, Job]) -> None:
         topic = partition.topic
         deadline_ms = now + max(1, min(command.lease_ms, topic.config.max_lease_ms))
-        for job in jobs:
-            event = events.LeaseExtended(topic.number, partition.index, job.seq, now, deadline_ms)
+        for seq in jobs:
+            event = events.LeaseExtended(topic.number, partition.index, seq, now, deadline_ms)
             machine.record(partition, event, sync=topic.config.leases_durable)
-            deadlines[job.seq] = deadline_ms
+            deadlines[seq] = deadline_ms
 
     return _settle(machine, command, now, settle, deadlines)
 
@@ -69,7 +70,7 @@ def _settle(
     machine: Machine,
     command: commands.AckHeld | commands.NackHeld | commands.ExtendHeld,
     now: int,
-    settle: Callable[[QueuePartition, Collection[Job]], None],
+    settle: Callable[[QueuePartition, Mapping[int, Job]], None],
     deadlines: dict[int, int] | None = None,
 ) -> Reply:
     """Calls `settle` with the jobs whose live leases the holder has; each once, however often its seq is named."""
@@ -78,29 +79,35 @@ def _settle(
         return partition
     if (problem := _tokens_problem(command.seqs, command.tokens)) is not None:
         return problem
-    settled: dict[int, Job] = {}
-    skipped: list[int] = []
-    for position, seq in enumerate(command.seqs):
-        token = None if command.tokens is None else command.tokens[position]
-        job = partition.jobs.get(seq)
-        if job is None or seq in settled or not _holds(partition, job, command.holder, token, now):
-            skipped.append(seq)
-        else:
-            settled[seq] = job
-    settle(partition, settled.values())
+    settled, skipped = _held_by(partition, command.holder, command.seqs, command.tokens, now)
+    settle(partition, settled)
     if partition.wake_ms and partition.wake_ms <= now:
         clockwork.run_timers(machine, partition, now, len(command.seqs) + 1)
     counts = partition.counts
     return SeqsDone(len(settled), skipped, counts[_READY], counts[_LEASED], deadlines or {})
 
 
-def _holds(partition: QueuePartition, job: Job, holder: bytes, token: int | None, now: int) -> bool:
-    return (
-        job.state == _LEASED
-        and now <= job.due_ms
-        and partition.holders.get(job.seq, b"") == holder
-        and (token is None or token == job.token)
-    )
+def _held_by(
+    partition: QueuePartition, holder: bytes, seqs: Sequence[int], tokens: Sequence[int | None] | None, now: int
+) -> tuple[dict[int, Job], list[int]]:
+    """The jobs whose live leases the holder has, by seq; and the seqs of which that cannot be said."""
+    find, holder_of = partition.jobs.get, partition.holders.get
+    settled: dict[int, Job] = {}
+    skipped: list[int] = []
+    for seq, token in zip(seqs, tokens or repeat(None)):  # noqa: B905 (as many, or none)
+        job = find(seq)
+        if (
+            job is not None
+            and job.state == _LEASED
+            and now <= job.due_ms
+            and holder_of(seq, b"") == holder
+            and (token is None or token == job.token)
+            and seq not in settled
+        ):
+            settled[seq] = job
+        else:
+            skipped.append(seq)
+    return settled, skipped
 
 
 def _tokens_problem(seqs: Sequence[int], tokens: Sequence[int | None] | None) -> Refusal | None:

@@ -25,17 +25,23 @@ class Holders(dict[int, bytes]):
 
     def take(self, seqs: Sequence[int], holder: bytes) -> None:
         self.update(dict.fromkeys(seqs, holder))
-        self.held.setdefault(holder, set()).update(seqs)
-        self._holdings.setdefault(holder, set()).add(self._partition)
+        held = self.held.get(holder)
+        if held is None:
+            self.held[holder] = set(seqs)
+            self._holdings.setdefault(holder, set()).add(self._partition)
+        else:
+            held.update(seqs)
 
-    def let_go(self, seq: int) -> None:
-        holder = self.pop(seq, None)
-        if holder is not None:
-            seqs = self.held[holder]
-            seqs.discard(seq)
-            if not seqs:
-                del self.held[holder]
-                self._hold_nothing(holder)
+    def let_go(self, seqs: Sequence[int]) -> None:
+        """By whoever holds them, if anyone does."""
+        pop = self.pop
+        for holder in {pop(seq, None) for seq in seqs}:
+            if holder is not None:
+                held = self.held[holder]
+                held.difference_update(seqs)
+                if not held:
+                    del self.held[holder]
+                    self._hold_nothing(holder)
 
     def leave(self) -> None:
         """The partition goes, or is emptied: nobody holds anything in it. What was held can still be read here."""

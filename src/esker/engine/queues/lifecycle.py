@@ -7,12 +7,16 @@
                             │   ▼ │JobReturned
                           WITHDRAWN
 
+`JobsLeased` and `JobsAcked` are these of many jobs at once (`moves_of`).
+
 A cell is the set of states an event may leave a job in; a missing cell is illegal. `decide` never makes an illegal
 event. Folding after a crash may meet a job that is already further on (events.py says why that is harmless), so the
 table guards decisions and tests, not recovery.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from esker.engine import events
 from esker.engine.queues.job import JobState
@@ -28,6 +32,16 @@ MoveEvent = (
     | events.JobWithdrawn | events.JobReprioritised | events.JobRemoved | events.JobReplayed
 )  # fmt: skip
 """The events of one job. Those of a whole partition (a floor, a remembered key) move none."""
+
+
+def moves_of(event: events.Event) -> Sequence[MoveEvent]:
+    """What an event does, job by job; nothing for one that moves none."""
+    if isinstance(event, events.JobsLeased):
+        return events.leased_apart(event)
+    if isinstance(event, events.JobsAcked):
+        return events.acked_apart(event)
+    return (event,) if isinstance(event, MoveEvent) else ()
+
 
 MOVES: dict[tuple[JobState | None, type[MoveEvent]], frozenset[JobState]] = {
     (None, events.Enqueued): _BACK,

@@ -17,13 +17,13 @@ above a living job. A reader is told a gap that is wider than the loss, and stil
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappush
 from typing import TYPE_CHECKING
 
 from esker.engine import events
 from esker.engine.dedup import Dedup, dedup_keys
-from esker.engine.limits import SEQ_BITS, SEQ_MAX
+from esker.engine.limits import SEQ_BITS
 from esker.engine.logs.tags import TagIndex
 from esker.engine.queues.deadlines import Deadlines
 from esker.engine.queues.holders import Holders
@@ -79,8 +79,8 @@ class QueuePartition:
         self.bytes = 0
         self.hot_bytes = 0
         self.ready = ReadyHeap(self._ready_key)
-        self.timers = Deadlines(_TIMER_SHIFT, self._dues_of)
-        self.expiry = Deadlines(_EXPIRY_SHIFT, self._expiries_of)
+        self.timers = Deadlines(_TIMER_SHIFT, self._dues_of, self._none_of)
+        self.expiry = Deadlines(_EXPIRY_SHIFT, self._expiries_of, self._none_of)
         self.holders = Holders(self, self.totals.holdings)
         self.spent: deque[int] = deque()
         self.late: set[int] = set()  # jobs that came behind younger ones, so that `jobs` is out of order
@@ -101,6 +101,9 @@ class QueuePartition:
     def _expiries_of(self, seqs: Iterable[int]) -> list[int]:
         find = self.jobs.get
         return [0 if (job := find(seq)) is None else job.expires_ms for seq in seqs]
+
+    def _none_of(self, seqs: Iterable[int]) -> bool:
+        return self.jobs.keys().isdisjoint(seqs)
 
     def _living(self, seqs: Iterable[int]) -> list[int]:
         return sorted({seq for seq in seqs if seq in self.jobs})  # one that went and came back is named twice
@@ -200,7 +203,7 @@ class QueuePartition:
         self.jobs.update(zip(seqs, jobs, strict=True))
         self._due_together(self.expiry, expires_ms, seqs)
         self.counts[_READY] += len(payloads)
-        self.ready.push_all(seqs, self.counts[_READY])  # the key of priority 0 is the seq
+        self.ready.push_run(seqs, self.counts[_READY])  # the key of priority 0 is the seq
         self._came(len(payloads), sum(map(len, payloads)), seqs[-1], ts)
 
     def _came(self, count: int, size: int, last_seq: int, ts: int) -> None:
@@ -247,25 +250,6 @@ class QueuePartition:
         self.restored.add(event.seq)
         self.active_ms = event.ts
 
-    def pop_ready(self, count: int, now: int, is_odd: Callable[[Job], bool] | None) -> list[Job]:
-        """Takes the best jobs off the ready heap, to be leased at once (`leased_all`).
-
-        Up to `count`, and up to one that has expired, that would be spent by it, or that is odd.
-        """
-        jobs, sign, ready = self.jobs, self.sign, self.ready
-        run: list[Job] = []
-        last = None
-        while len(run) < count and (key := ready.pop()) is not None:
-            job = jobs.get(key & SEQ_MAX)
-            if job is None or job.state != _READY or key == last or ready_key(sign, job.priority, job.seq) != key:
-                continue  # garbage; a key that is there twice comes twice in a row
-            if job.retry_ms == 0 or (job.expires_ms and job.expires_ms <= now) or (is_odd is not None and is_odd(job)):
-                ready.put_back(key)
-                break
-            run.append(job)
-            last = key
-        return run
-
     def leased(self, event: events.JobLeased) -> None:
         job = self.jobs.get(event.seq)
         if job is None:
@@ -284,46 +268,53 @@ class QueuePartition:
         else:
             self._move(job, _LEASED, event.deadline_ms)
             if event.holder:
-                self.holders.let_go(job.seq)  # by whoever a checkpoint that was ahead says
+                self.holders.let_go((job.seq,))  # by whoever a checkpoint that was ahead says
                 self.holders.take((job.seq,), event.holder)
 
-    def leased_all(self, batch: Sequence[events.JobLeased]) -> None:
-        """What `leased` does, for ready jobs whose keys were popped, that come back, and that one holder gets."""
-        jobs, dirty, stored_below = self.jobs, self.dirty, self.stored_below
-        together: list[int] = []  # a run of leases that end together
-        deadline_ms = 0
-        for event in batch:
-            job = jobs[event.seq]
-            seq = job.seq  # the very object that the job holds
-            if self.views:
+    def leased_together(self, event: events.JobsLeased) -> None:
+        find = self.jobs.get
+        jobs = [job for seq in event.seqs if (job := find(seq)) is not None and job.state == _READY and job.retry_ms]
+        if len(jobs) < len(event.seqs):  # a checkpoint was ahead, or nobody noticed yet that one was due
+            for each in events.leased_apart(event):
+                self.leased(each)
+            return
+        for job in jobs:
+            self.ready.drop(ready_key(self.sign, job.priority, job.seq), self.counts[_READY])
+        self.hand_out(jobs, event)
+
+    def hand_out(self, jobs: Sequence[Job], event: events.JobsLeased) -> None:
+        """What the event says of its jobs, which are all here, ready, picked, and not at most once."""
+        seqs, deadline_ms, ready = event.seqs, event.deadline_ms, self.counts[_READY] - len(jobs)
+        if self.views:
+            for job in jobs:
                 self._keep(job)
-            job.token = event.token
-            job.attempts = event.attempts
+        token = event.token
+        for job, attempts in zip(jobs, event.attempts, strict=True):
+            job.token = token
+            job.attempts = attempts
             job.state = _LEASED
-            if event.deadline_ms != deadline_ms:
-                self._due_together(self.timers, deadline_ms, together)
-                deadline_ms, together = event.deadline_ms, []
             job.due_ms = deadline_ms
-            together.append(seq)
-            if seq < stored_below:
-                dirty.add(seq)
-        self._due_together(self.timers, deadline_ms, together)
-        self.counts[_READY] -= len(batch)
-        self.counts[_LEASED] += len(batch)
-        self.ready.tidy(self.counts[_READY])
-        self.counters.jobs_out += len(batch)
-        self.active_ms = batch[0].ts
-        if batch[0].holder:
-            self.holders.take([event.seq for event in batch], batch[0].holder)
+            token += 1
+        self._wake(self.timers.add_all(deadline_ms, seqs))
+        if min(seqs) < self.stored_below:
+            self.dirty.update([seq for seq in seqs if seq < self.stored_below])
+        self.counts[_READY] = ready
+        self.counts[_LEASED] += len(jobs)
+        self.ready.tidy(ready)
+        self.counters.jobs_out += len(jobs)
+        self.active_ms = event.ts
+        if event.holder:
+            self.holders.take(seqs, event.holder)
 
     def acked(self, event: events.JobAcked) -> None:
-        self.acked_all((event,))
+        if self._remove(event.seq):
+            self.counters.acked += 1
+            self.active_ms = event.ts
 
-    def acked_all(self, batch: Sequence[events.JobAcked]) -> None:
-        count = self._remove_all([event.seq for event in batch])
-        if count:
+    def acked_together(self, event: events.JobsAcked) -> None:
+        if count := self._remove_all(event.seqs):
             self.counters.acked += count
-            self.active_ms = batch[0].ts
+            self.active_ms = event.ts
 
     def returned(self, event: events.JobReturned) -> None:
         job = self.jobs.get(event.seq)
@@ -489,57 +480,53 @@ class QueuePartition:
         return self._remove_all((seq,)) == 1
 
     def _remove_all(self, seqs: Sequence[int]) -> int:
-        """Returns how many of them there were. Jobs that go together often have deadlines in common."""
-        jobs, counts, dirty, stored_below = self.jobs, self.counts, self.dirty, self.stored_below
-        removed = size = hot_size = unsaved_size = 0
-        due_ms = dues = expires_ms = expiries = 0
-        for seq in seqs:
-            job = jobs.pop(seq, None)
-            if job is None:
-                continue
-            removed += 1
-            if self.views:
-                self._keep(job)
-            counts[job.state] -= 1
-            if job.state == _READY:
-                self.ready.drop(ready_key(self.sign, job.priority, seq), counts[_READY])
-            size += job.size
+        """Returns how many of them there were. Jobs that go together are much alike: a run of such is counted."""
+        size = hot_size = unsaved_size = 0
+        pop, stored_below = self.jobs.pop, self.stored_below
+        gone = [job for seq in seqs if (job := pop(seq, None)) is not None]
+        if not gone:
+            return 0
+        state, due_ms, expires_ms, alike = gone[0].state, gone[0].due_ms, gone[0].expires_ms, 0
+        for job in gone:
+            if job.state != state or job.due_ms != due_ms or job.expires_ms != expires_ms:
+                self._left(state, due_ms, expires_ms, alike)
+                state, due_ms, expires_ms, alike = job.state, job.due_ms, job.expires_ms, 0
+            alike += 1
+            length = job.size
+            size += length
             if job.payload is not None:
-                hot_size += job.size
-            if seq < stored_below:
-                dirty.add(seq)
+                hot_size += length
+            if job.seq < stored_below:
+                self.dirty.add(job.seq)
             else:
-                unsaved_size += job.size
-            if job.due_ms:
-                if job.due_ms != due_ms:
-                    self._cancel(self.timers, due_ms, dues)
-                    due_ms, dues = job.due_ms, 0
-                dues += 1
-            if job.expires_ms:
-                if job.expires_ms != expires_ms:
-                    self._cancel(self.expiry, expires_ms, expiries)
-                    expires_ms, expiries = job.expires_ms, 0
-                expiries += 1
-            if self.holders:
-                self.holders.let_go(seq)
-            if self.late:
-                self.late.discard(seq)
+                unsaved_size += length
             if job.details is not None and job.details.tag:
                 self.tags.let_go(1)
-        self._cancel(self.timers, due_ms, dues)
-        self._cancel(self.expiry, expires_ms, expiries)
+        self._left(state, due_ms, expires_ms, alike)
+        if self.views:
+            for job in gone:
+                self._keep(job)
+        if self.holders:
+            self.holders.let_go(seqs)
+        if self.late:
+            self.late.difference_update(seqs)
         self.bytes -= size
         self.hot_bytes -= hot_size
         totals = self.totals
-        totals.jobs -= removed
+        totals.jobs -= len(gone)
         totals.hot_bytes -= hot_size
         totals.unsaved_bytes -= unsaved_size
-        return removed
+        return len(gone)
 
-    @staticmethod
-    def _cancel(deadlines: Deadlines, due_ms: int, count: int) -> None:
-        if count:
-            deadlines.cancel(due_ms, count)
+    def _left(self, state: int, due_ms: int, expires_ms: int, count: int) -> None:
+        """So many jobs, all of which were in that state and had these deadlines, are gone."""
+        self.counts[state] -= count
+        if state == _READY:
+            self.ready.tidy(self.counts[_READY])
+        if due_ms:
+            self.timers.cancel(due_ms, count)
+        if expires_ms:
+            self.expiry.cancel(expires_ms, count)
 
     def _keep(self, job: Job) -> None:
         for view in self.views:
@@ -565,7 +552,7 @@ class QueuePartition:
             if state == _READY:
                 self.ready.push_all((ready_key(self.sign, job.priority, seq),), self.counts[_READY])
             if self.holders:
-                self.holders.let_go(seq)
+                self.holders.let_go((seq,))
         if old_due != due_ms:
             if due_ms:
                 self._wake(self.timers.add(due_ms, seq))
