@@ -83,7 +83,7 @@ def _texts(span: Span, shape: Shape) -> Iterator[bytes]:
 
 def record_text(record: Record, shape: Shape, jobs: bool) -> bytes:
     """Of one record. `jobs`: it comes from a queue, where the payload may be anything."""
-    return _text(record.seq, record.ts, record, shape, bytes(of_job(record.data)) if jobs else None)
+    return _text(record.seq, record.ts, record, shape, of_job(record.data) if jobs else None)
 
 
 def _text(seq: int, ts: int, record: Record | NewRecord, shape: Shape, data: bytes | None = None) -> bytes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
-from msgspec import UNSET, Raw
+from collections.abc import Iterable, Sequence
 
 from esker.engine import limits
-from esker.engine.ids import place
+from esker.engine.commands import Details
+from esker.engine.ids import TIME_SHIFT
+from esker.engine.limits import SEQ_MAX
 from esker.engine.replies import Delivery
-from esker.fronts.http.answers import JobAnswer
+from esker.fronts.http.answers import encode
 from esker.fronts.http.errors import HttpError, invalid
 from esker.fronts.http.payloads import of_job, text
 from esker.fronts.http.selectors import encoded
@@ -18,10 +18,6 @@ from esker.fronts.http.selectors import encoded
 CLAIM_MAX = 1000
 SEQS_MAX = 1000
 _LEASE = re.compile(r"lease_([0-9a-f]{1,32})")
-
-
-def to_lease_id(token: int) -> str:
-    return f"lease_{token:x}"
 
 
 def to_tokens(lease_ids: Sequence[str] | None, seqs: Sequence[int]) -> list[int | None] | None:
@@ -51,20 +47,34 @@ def check_seqs(seqs: Sequence[int]) -> None:
         )  # fmt: skip
 
 
-def shown_job(delivery: Delivery) -> JobAnswer:
-    made = place(delivery.id)
-    details = delivery.details
-    return JobAnswer(
-        made.seq,
-        to_lease_id(delivery.token),
-        delivery.deadline_ms,
-        made.created_ms,
-        delivery.attempts,
-        of_job(delivery.payload),
-        text(details.tag) if details is not None and details.tag else UNSET,
-        Raw(details.meta) if details is not None and details.meta else UNSET,
-    )
+def job_text(job: Delivery) -> bytes:
+    """A leased job as JSON: what a `JobAnswer` of it would be encoded as."""
+    return _texts((job,))[0]
 
 
-def shown_jobs(deliveries: Sequence[Delivery]) -> list[JobAnswer]:
-    return sorted(map(shown_job, deliveries), key=lambda job: job.seq)
+def jobs_text(jobs: Sequence[Delivery]) -> bytes:
+    """An array of them, in the order of their seqs."""
+    ordered = sorted(zip([job.id & SEQ_MAX for job in jobs], _texts(jobs), strict=True))
+    return b"[%b]" % b",".join([job for _, job in ordered])
+
+
+def _texts(jobs: Iterable[Delivery]) -> list[bytes]:
+    """Jobs that come together are much alike: what stands between token and payload is made once for those in a row."""
+    texts: list[bytes] = []
+    alike = (-1, -1, -1)  # what the bytes in the middle depend on
+    middle = b""
+    for job in jobs:
+        made_ms = job.id >> TIME_SHIFT
+        if (job.deadline_ms, made_ms, job.attempts) != alike:
+            alike = job.deadline_ms, made_ms, job.attempts
+            middle = b'","deadline":%d,"$ts":%d,"deliveries":%d,"data":' % alike
+        end = b"}" if job.details is None else _end(job.details)
+        data = of_job(job.payload)
+        texts.append(b'{"$seq":%d,"lease_id":"lease_%x%b%b%b' % (job.id & SEQ_MAX, job.token, middle, data, end))
+    return texts
+
+
+def _end(details: Details) -> bytes:
+    """What few jobs have, and the end."""
+    tag = b',"$tag":' + encode(text(details.tag)) if details.tag else b""
+    return b"%b%b}" % (tag, b',"meta":' + details.meta if details.meta else b"")

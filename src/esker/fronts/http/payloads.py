@@ -12,7 +12,7 @@ from base64 import b64encode
 import msgspec
 from msgspec import Raw
 
-_decoder = msgspec.json.Decoder(Raw)
+_decode = msgspec.json.Decoder(Raw).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -24,17 +24,17 @@ def compact(text: Raw) -> bytes:
     return data
 
 
-def of_job(payload: bytes) -> Raw:
-    """The payload of a job, whoever put it there."""
+def of_job(payload: bytes) -> bytes:
+    """The payload of a job as JSON, whoever put it there."""
     try:
         if not payload.isascii():
             payload.decode()
-        _decoder.decode(payload)
+        _decode(payload)
     except UnicodeDecodeError:
-        return Raw(_encode({"$base64": b64encode(payload).decode()}))
+        return _encode({"$base64": b64encode(payload).decode()})
     except (msgspec.DecodeError, RecursionError):
-        return Raw(_encode(payload.decode()))
-    return Raw(payload)
+        return _encode(payload.decode())
+    return payload
 
 
 def text(value: bytes) -> str:

@@ -11,13 +11,13 @@ from esker.engine.commands import AckHeld, ExtendHeld, Lease, NackHeld, TopicSta
 from esker.engine.config import TopicConfig, TopicType
 from esker.engine.replies import Leased, Reply, SeqsDone, TopicStatus
 from esker.engine.topics import not_found
-from esker.fronts.http.answers import AckedAnswer, ClaimedAnswer, ExtendedAnswer, NackedAnswer, encode
+from esker.fronts.http.answers import AckedAnswer, ExtendedAnswer, NackedAnswer, encode
 from esker.fronts.http.bodies import AckBody, ClaimBody, ExtendBody, NackBody
 from esker.fronts.http.calls import Answer, Call, ClientLeft
 from esker.fronts.http.configs import clamped_lease
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import HttpError, expect, refused
-from esker.fronts.http.leases import CLAIM_MAX, check_seqs, shown_jobs, to_holder, to_tokens
+from esker.fronts.http.leases import CLAIM_MAX, check_seqs, jobs_text, to_holder, to_tokens
 from esker.node.interface import Broker
 
 _claim_decoder = msgspec.json.Decoder(ClaimBody)
@@ -51,8 +51,9 @@ async def claim_jobs(call: Call) -> Answer:
     lease_ms = config.lease_ms if body.lease_ms is None else clamped_lease(body.lease_ms)
     command = Lease(name, min(max(body.max, 1), CLAIM_MAX), lease_ms, holder)
     leased = expect(Leased, await _claim(call, command, waits=config.claim_jitter_ms > 0), name)
-    claimed = shown_jobs(leased.deliveries)
-    return Answer(encode(ClaimedAnswer(name.decode(), claimed, len(claimed), leased.ready)), topic=name)
+    jobs = leased.deliveries
+    text = b'{"topic":%b,"claimed":%b,"count":%d,"ready":%d}'  # a `ClaimedAnswer`
+    return Answer(text % (encode(name.decode()), jobs_text(jobs), len(jobs), leased.ready), topic=name)
 
 
 async def _claim(call: Call, command: Lease, waits: bool) -> Reply:

@@ -23,7 +23,7 @@ from esker.fronts.http.calls import Call
 from esker.fronts.http.configs import clamped_lease
 from esker.fronts.http.endpoints.queues import queue_status
 from esker.fronts.http.endpoints.topics import named_topic
-from esker.fronts.http.leases import CLAIM_MAX, shown_job, to_holder
+from esker.fronts.http.leases import CLAIM_MAX, job_text, to_holder
 from esker.fronts.http.payloads import text
 from esker.fronts.http.streams.frames import frame, heartbeat, json_frame
 from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams
@@ -162,5 +162,4 @@ class WorkStream:
 
 
 def job_frame(job: Delivery) -> bytes:
-    shown = shown_job(job)
-    return frame(b"job", b'{"topic":%b,%b' % (encode(text(job.topic)), encode(shown)[1:]), b"%d" % shown.seq)
+    return frame(b"job", b'{"topic":%b,%b' % (encode(text(job.topic)), job_text(job)[1:]), b"%d" % (job.id & SEQ_MAX))
