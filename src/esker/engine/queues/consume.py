@@ -18,7 +18,7 @@ from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Delivery, Done, Extended, Leased, Reply, StillWorking
 from esker.engine.topic import Topic
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -50,7 +50,7 @@ def lease(machine: Machine, command: commands.Lease, now: int) -> Reply:
 
 def not_a_queue(topic: Topic) -> Refusal:
     return Refusal(
-        Code.NOT_A_QUEUE, f"topic {topic.name!r} is a {topic.config.type}, not a queue", {"topic": topic.name}
+        Code.NOT_A_QUEUE, f"topic {quoted(topic.name)} is a {topic.config.type}, not a queue", {"topic": topic.name}
     )
 
 

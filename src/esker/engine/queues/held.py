@@ -17,7 +17,7 @@ from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Reply, SeqsDone
 from esker.engine.topics import not_found
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -35,7 +35,7 @@ def queue_partition(machine: Machine, name: bytes) -> QueuePartition | Refusal:
     if len(topic.partitions) != 1:
         return Refusal(
             Code.BAD_REQUEST,
-            f"topic {name!r} has {len(topic.partitions)} partitions; by seq alone only a topic of one can be asked",
+            f"topic {quoted(name)} has {len(topic.partitions)} partitions; by seq only a topic of one can be asked",
         )
     return topic.partitions[0]
 
