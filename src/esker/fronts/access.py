@@ -75,7 +75,7 @@ class Key(msgspec.Struct, frozen=True):
     prefixes: tuple[bytes, ...] = ()
 
     def may(self, needed: Scope) -> bool:
-        return needed & self.scopes == needed
+        return int.__and__(needed, self.scopes) == needed  # as plain numbers: a flag for the result costs a microsecond
 
     def reaches(self, name: bytes) -> bool:
         return not self.prefixes or name.startswith(self.prefixes)

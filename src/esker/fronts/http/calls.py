@@ -59,7 +59,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Call:
-    __slots__ = ("_query", "began_ns", "front", "key", "params", "receive", "scope", "send", "started", "whole")
+    __slots__ = (
+        "_headers", "_query", "began_ns", "front", "key", "params", "receive", "scope", "send", "started", "whole",
+    )  # fmt: skip
 
     def __init__(self, front: Front, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
         self.front = front
@@ -71,6 +73,7 @@ class Call:
         self.whole = False  # the request has been received to its end
         self.started = False  # the response has begun: an error can no longer be told with a status
         self.began_ns = perf_counter_ns()
+        self._headers: dict[bytes, bytes] | None = None
         self._query: dict[str, str] | None = None
 
     # -- what was asked
@@ -85,13 +88,11 @@ class Call:
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower-case) name."""
-        headers = self.scope["headers"]
-        assert isinstance(headers, list)
-        for found, value in headers:
-            if found == name:
-                assert isinstance(value, bytes)
-                return value
-        return None
+        if self._headers is None:
+            headers = self.scope["headers"]
+            assert isinstance(headers, list)
+            self._headers = dict(reversed(headers))
+        return self._headers.get(name)
 
     @property
     def query(self) -> Mapping[str, str]:
