@@ -21,16 +21,16 @@ def pick(partition: QueuePartition, count: int, now: int, is_odd: Callable[[Job]
     ready = partition.ready
     keys = ready.pop(count)
     jobs = list(map(partition.jobs.get, keys))  # of priority 0, whose keys are their seqs
-    if is_odd is None and _are_plain(jobs) and len(set(keys)) == len(keys):
+    if is_odd is None and _are_plain(jobs, now) and len(set(keys)) == len(keys):
         return jobs
     ready.put_back(keys)
     return _pick_one_by_one(partition, count, now, is_odd)
 
 
-def _are_plain(jobs: Sequence[Job | None]) -> TypeGuard[Sequence[Job]]:
-    """All are there and ready, as most are: of priority 0, never to expire, and to be delivered until acked."""
+def _are_plain(jobs: Sequence[Job | None], now: int) -> TypeGuard[Sequence[Job]]:
+    """All are there and ready, as most are: of priority 0, not expired, and to be delivered until acked."""
     for job in jobs:
-        if job is None or job.state != _READY or job.priority or job.expires_ms or not job.retry_ms:
+        if job is None or job.state != _READY or job.priority or not job.retry_ms or 0 < job.expires_ms <= now:
             return False
     return True
 
