@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterable, Sequence
 
 from esker.fronts.access import Access
-from esker.fronts.listening import listen
 from esker.fronts.resp import commands
 from esker.fronts.resp.commands.table import Entry
 from esker.fronts.resp.connection import Connection
@@ -27,11 +26,10 @@ from esker.fronts.resp.jobids import JobIds
 from esker.fronts.resp.meters import LatencyMonitor, Rates, SlowLog
 from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
 from esker.fronts.resp.parser import Arguments
-from esker.fronts.resp.poller import Poller
 from esker.node.interface import Broker
 
 # How long a turn waits for clients that were answered together, and so are likely to ask together.
-LINGER_TURNS = 24  # of the loop, each of which brings something
+LINGER_TURNS = 8  # of the loop, each of which brings something
 LINGER_S = 10e-6  # without anything new
 LINGER_BYTES = 256 * 1024  # in all: large commands gain nothing by waiting
 
@@ -76,7 +74,7 @@ class RespServer:
         self._unpause: asyncio.TimerHandle | None = None
         self._next_id = 1
         self.host: str = ""
-        self._poller = Poller(lambda: Connection(self), self.arrived, self._look_at_arrived)
+        self._listener: asyncio.Server | None = None
         self._cron: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None  # set while closing, when the last client has gone
         self.slow_ns = self.latency_ns = 0
@@ -86,21 +84,27 @@ class RespServer:
 
     async def start(self, host: str, port: int) -> None:
         self.host = host
-        for listening in await listen(host, port, self.options.accept_backlog):
-            self._poller.listen(listening)
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=self.options.accept_backlog
+        )
         self._cron = self.loop.call_later(_CRON_S, self._look_after_clients)
 
     @property
     def port(self) -> int:
         """The port it listens on; 0 when it does not."""
-        return self._poller.port
+        if self._listener is None or not self._listener.sockets:
+            return 0
+        port = self._listener.sockets[0].getsockname()[1]
+        assert isinstance(port, int)
+        return port
 
     async def close(self) -> None:
         """Listens and executes no more, lets every reply that was promised leave, then ends every connection.
 
         The broker must still run: its gates decide when the last replies leave. Whoever waits for a job is let go.
         """
-        self._poller.stop_listening()
+        if self._listener is not None:
+            self._listener.close()
         for timer in (self._cron, self._unpause):
             if timer is not None:
                 timer.cancel()
@@ -110,7 +114,9 @@ class RespServer:
         if self.clients:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), _CLOSE_S_MAX)
-        self._poller.close()
+        for client in list(self.clients.values()):
+            client.kill()
+        self._listener = None
 
     def admit(self, client: Connection) -> bool:
         """Registers a new client, unless there are too many."""
@@ -144,17 +150,12 @@ class RespServer:
 
     # -- turns
 
-    def _look_at_arrived(self) -> None:
-        if not self._turn_due:
-            self.run_turn()
-
     def run_turn(self) -> None:
         """Executes together what arrived in one turn of the loop, or in a few.
 
         What many clients ask costs less in one go, and one sync does for all of them.
         """
         if self.answered_together and self._more_may_come():
-            self._turn_due = True
             self.loop.call_soon(self.run_turn)
             return
         self._turn_due = self.answered_together = False
