@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import cast
 
-from esker.fronts.http.calls import Message, Receive, Send
+from esker.fronts.http.calls import Message, Receive, Send, Whole
 from esker.fronts.http.server import HttpServer
 from esker.fronts.http.wire.connection import HEAD_BYTES_MAX, STALL_S, WAITING_MAX, Connection
 from esker.fronts.http.wire.exchange import BUFFER_MAX
+from esker.fronts.http.wire.heads import Heads
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -58,21 +59,28 @@ class Transport:
 class Client:
     """A connection and what a test needs around it. Requests are answered as `allow` says."""
 
-    def __init__(self) -> None:
+    def __init__(self, heads: Heads | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self.seen: list[tuple[object, bytes]] = []  # requests that were run, with their bodies
         self.bodies = True  # are asked for before the answer
         self.answer = b"fine"
         self.allow = asyncio.Event()
         self.allow.set()
+        self.run: Callable[[Mapping[str, object], Receive, Send], Awaitable[None]] = self._run
         server = SimpleNamespace(
-            loop=self.loop, front=self._front, connections=set(), head_s=60.0, ended=lambda _: None
+            loop=self.loop, front=self, connections=set(), heads=heads or Heads(), head_s=60.0, ended=lambda _: None
         )
         self.connection = Connection(cast("HttpServer", server))
         self.transport = Transport()
         self.connection.connection_made(cast(asyncio.BaseTransport, self.transport))
 
-    async def _front(self, scope: dict[str, object], receive: Receive, send: Send) -> None:
+    def at_once(self, request: Whole) -> Awaitable[None]:
+        return self(request.scope(), request.receive, request.send)
+
+    async def __call__(self, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
+        await self.run(scope, receive, send)
+
+    async def _run(self, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
         body, more = b"", self.bodies
         while more:
             message = await receive()
@@ -238,7 +246,7 @@ async def test_a_slow_body_is_given_out_as_it_comes(client: Client) -> None:
     async def front(_: object, receive: Receive, send: Send) -> None:
         got.append(await receive())
 
-    client.connection.server.front = front  # type: ignore[assignment]
+    client.run = front
     await client.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nsome")
     assert got == []
     client.connection.look(client.loop.time())
@@ -253,7 +261,7 @@ async def test_an_answer_that_has_begun_is_all_there_is_to_say(client: Client) -
         await send({"type": "http.response.body", "body": b"part", "more_body": True})
         await receive()
 
-    client.connection.server.front = front  # type: ignore[assignment]
+    client.run = front
     await client.say(b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
     assert client.statuses == [200]
     assert b"connection: close" in client.transport.written
@@ -289,7 +297,7 @@ async def test_an_answer_that_breaks_off_ends_the_connection(client: Client) -> 
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})
         await send({"type": "http.response.body", "body": b"part", "more_body": True})
 
-    client.connection.server.front = front  # type: ignore[assignment]
+    client.run = front
     await client.say(GET)
     assert client.ended() == "aborted"
 

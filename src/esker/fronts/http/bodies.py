@@ -137,7 +137,8 @@ class ClaimBody(msgspec.Struct, kw_only=True):
     lease_ms: Unsigned | None = None
 
     def __post_init__(self) -> None:
-        _check_unsigned(max=self.max, lease_ms=self.lease_ms)
+        if self.max > UNSIGNED_MAX or (self.lease_ms or 0) > UNSIGNED_MAX:
+            _check_unsigned(max=self.max, lease_ms=self.lease_ms)
 
 
 class AckBody(msgspec.Struct, kw_only=True):
@@ -146,7 +147,8 @@ class AckBody(msgspec.Struct, kw_only=True):
     lease_ids: list[str] | None = None
 
     def __post_init__(self) -> None:
-        _check_unsigned(seqs=max(self.seqs, default=0))
+        if self.seqs and max(self.seqs) > UNSIGNED_MAX:
+            _check_unsigned(seqs=max(self.seqs))
 
 
 class NackBody(AckBody, kw_only=True):

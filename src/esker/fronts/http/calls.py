@@ -42,6 +42,24 @@ class ClientLeft(EskerError):
     """The client hung up; nobody is there to answer."""
 
 
+class Whole(Protocol):
+    """A request that has arrived to its end, of a client who can be answered at any time."""
+
+    by_name: Mapping[bytes, bytes] | None  # its headers, if anybody has sorted them already
+
+    def scope(self) -> Mapping[str, object]: ...
+
+    def take(self) -> bytes:
+        """Its body; `receive` has nothing more to give then."""
+
+    async def receive(self) -> Message: ...
+
+    async def send(self, message: Message) -> None: ...
+
+    def answer(self, status: int, media: bytes, headers: tuple[Header, ...], body: bytes) -> None:
+        """Sends all of an answer. One whose client has left is thrown away."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """A success. `body` is a JSON object, to which the `performance` block is added, unless `media` says otherwise.
 
@@ -60,20 +78,29 @@ class Answer(msgspec.Struct, frozen=True):
 
 class Call:
     __slots__ = (
-        "_headers", "_query", "began_ns", "front", "key", "params", "receive", "scope", "send", "started", "whole",
+        "_headers", "_query", "began_ns", "entire", "front", "key", "params", "receive", "scope", "send", "started",
+        "whole",
     )  # fmt: skip
 
-    def __init__(self, front: Front, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
+    def __init__(
+        self,
+        front: Front,
+        scope: Mapping[str, object],
+        receive: Receive,
+        send: Send,
+        by_name: Mapping[bytes, bytes] | None = None,
+    ) -> None:
         self.front = front
         self.scope = scope
         self.receive = receive
         self.send = send
         self.key: Key = ANYONE
         self.params: Mapping[str, str] = {}
+        self.entire: bytes | None = None  # the body, if the request came with it
         self.whole = False  # the request has been received to its end
         self.started = False  # the response has begun: an error can no longer be told with a status
         self.began_ns = perf_counter_ns()
-        self._headers: dict[bytes, bytes] | None = None
+        self._headers = by_name
         self._query: dict[str, str] | None = None
 
     # -- what was asked
@@ -142,6 +169,10 @@ class Call:
     async def body(self) -> bytes:
         """The whole body. Raises 413 before anything of it is parsed."""
         most = self.front.options.max_body_bytes
+        if self.entire is not None:
+            if len(self.entire) > most:
+                raise _too_large(most)
+            return self.entire
         told = self.header(b"content-length")
         if told is not None and told.isdigit() and int(told) > most:
             await self._drain(0, most)

@@ -7,6 +7,9 @@ The routes that carry the traffic (write, diff, claim, ack …) are found by the
 else goes through starlette's router. Both lead to the same `Resource`, made from the one table of routes, so a path has
 one set of methods, one place for scopes and one shape of errors, whatever way it was found.
 
+A request on a hot path that has arrived to its end needs no task (`at_once`): its endpoint hardly ever waits, and when
+the gate opens it calls back.
+
 A reply leaves only after the gate that stood when it was decided, refusals included (departures.py).
 """
 
@@ -15,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from time import perf_counter_ns
 
 import structlog
@@ -25,10 +29,11 @@ from starlette.routing import Router, WebSocketRoute
 from esker.engine.config import Durability
 from esker.errors import EskerError
 from esker.fronts.access import Key, KeyRing
-from esker.fronts.http.calls import Answer, Call, ClientLeft, Message, Receive, Send
+from esker.fronts.http.calls import Answer, Call, ClientLeft, Message, Receive, Send, Whole
 from esker.fronts.http.census import Census
 from esker.fronts.http.consumers import Consumers
-from esker.fronts.http.departures import Departures, passed
+from esker.fronts.http.departures import Departures, lost, passed
+from esker.fronts.http.eager import Begun
 from esker.fronts.http.errors import HttpError, internal, throttled
 from esker.fronts.http.fragments import Fragments
 from esker.fronts.http.options import HttpOptions
@@ -84,56 +89,141 @@ class Front:
         return int((time.time() - self.started_at) * 1000)
 
     async def __call__(self, scope: Mapping[str, object], receive: Receive, send: Send) -> None:
+        found = self._hot(scope)
+        if found is not None:
+            await self.run(found[0], Call(self, scope, receive, send), found[1])
+        else:
+            await self._router(scope, receive, send)  # type: ignore[arg-type]  # starlette wants mutable mappings
+
+    def _hot(self, scope: Mapping[str, object]) -> tuple[Resource, dict[str, str]] | None:
         path = scope["path"]
         if scope["type"] == "http" and isinstance(path, str) and path.startswith(_TOPIC_PATH):
             name, slash, rest = path[len(_TOPIC_PATH) :].partition("/")
             resource = self._topic if not slash else self._of_topic.get(rest)
             if resource is not None and name:
-                await self.run(resource, Call(self, scope, receive, send), {"topic": name})
-                return
-        await self._router(scope, receive, send)  # type: ignore[arg-type]  # starlette wants mutable mappings
+                return resource, {"topic": name}
+        return None
 
     async def run(self, resource: Resource | None, call: Call, params: Mapping[str, str]) -> None:
         """Answers one request, whatever happens."""
         self._under_way += 1
+        call.params = params
+        await self._told(call, self._run(resource, call))
+
+    async def _run(self, resource: Resource | None, call: Call) -> None:
+        route = self._route(resource, call)
+        if route.stream is not None:
+            await route.stream(call)
+        else:
+            assert route.endpoint is not None
+            self._enter(call.key)
+            await self._answer(call, route.endpoint(call))
+
+    def at_once(self, request: Whole) -> Awaitable[None] | None:
+        """Answers a request that has arrived to its end. Returns what is left to be done in a task, if anything.
+
+        On a hot path that is next to nothing: most endpoints wait for nothing, and the gate calls `_leave`.
+        """
+        scope = request.scope()
+        found = self._hot(scope)
+        if found is None:
+            return self(dict(scope), request.receive, request.send)  # a copy, as starlette writes to it
+        call = Call(self, scope, request.receive, request.send, request.by_name)
+        call.params = found[1]
+        self._under_way += 1
+        entered = False
         try:
-            call.params = params
-            route = unknown_path(call) if resource is None else resource.find(call)
-            if self.stopping.is_set() and not route.probe:
-                raise HttpError(503, "shutting_down", "the node is stopping; ask again in a moment")
+            route = self._route(found[0], call)
             if route.stream is not None:
-                await route.stream(call)
-            else:
-                await self._answer(route, call)
+                return self._told(call, route.stream(call))
+            assert route.endpoint is not None
+            self._enter(call.key)
+            entered = True
+            call.entire = request.take()
+            begun = Begun(route.endpoint(call))
+        except Exception as error:  # noqa: BLE001 each is told as what it is
+            answer = refusal(self._explained(call, error))
+        else:
+            if not begun.ended:
+                return self._told(call, self._answer(call, begun))
+            answer = begun.result
+        synced_since = perf_counter_ns() if answer.topic is not None and self._is_synced(answer.topic) else 0
+        if not self.departures.then(partial(self._leave, request, call, answer, entered, synced_since)):
+            self._leave(request, call, answer, entered, 0, None)
+        return None
+
+    def _leave(
+        self, request: Whole, call: Call, answer: Answer, entered: bool, synced_since: int, error: BaseException | None
+    ) -> None:
+        """The gate of an answer that was made at once has opened."""
+        if error is not None:
+            answer = refusal(lost(error))
+        media, body = _rendered(call, answer, perf_counter_ns() - synced_since if synced_since else 0)
+        request.answer(answer.status, media, answer.headers, body)
+        if entered:
+            self._exit(call.key)
+        self._ended()
+
+    async def _told(self, call: Call, work: Awaitable[None]) -> None:
+        """Sees to it that whatever comes of it reaches the client."""
+        try:
+            await work
         except ClientLeft:
             return
-        except HttpError as error:
-            await self._refuse(call, error)
-        except EskerError as error:
-            await self._refuse(call, internal(str(error)))
-        except Exception as error:  # noqa: BLE001 our bug: it ends this request and is shown to the operator
-            _diagnostics.exception("request failed", method=call.scope.get("method"), path=call.path)
-            await self._refuse(call, internal(f"{type(error).__name__}: this is a bug of the server"))
+        except Exception as error:  # noqa: BLE001 each is told as what it is
+            await self._refuse(call, self._explained(call, error))
         finally:
-            self._under_way -= 1
-            if not self._under_way and self.stopping.is_set():
-                self._drained.set()
+            self._ended()
+
+    def _explained(self, call: Call, error: Exception) -> HttpError:
+        if isinstance(error, HttpError):
+            return error
+        if isinstance(error, EskerError):
+            return internal(str(error))
+        # Our bug: it ends this request and is shown to the operator.
+        _diagnostics.error("request failed", method=call.scope.get("method"), path=call.path, exc_info=error)
+        return internal(f"{type(error).__name__}: this is a bug of the server")
+
+    def _route(self, resource: Resource | None, call: Call) -> Route:
+        route = unknown_path(call) if resource is None else resource.find(call)
+        if self.stopping.is_set() and not route.probe:
+            raise HttpError(503, "shutting_down", "the node is stopping; ask again in a moment")
+        return route
+
+    def _ended(self) -> None:
+        """One request less is under way."""
+        self._under_way -= 1
+        if not self._under_way and self.stopping.is_set():
+            self._drained.set()
 
     async def drained(self) -> None:
         """Once it is stopping: returns when no request is under way."""
         if self._under_way:
             await self._drained.wait()
 
-    async def _answer(self, route: Route, call: Call) -> None:
-        assert route.endpoint is not None
-        key = call.key
-        guarded = self.keys.required and self.options.max_inflight_per_key > 0 and bool(key.digest)
-        if guarded:
+    # -- how many requests a key has under way
+
+    def _enter(self, key: Key) -> None:
+        if self._limits(key):
             if self.in_flight[key] >= self.options.max_inflight_per_key:
                 raise throttled("this key has too many requests under way")
             self.in_flight[key] += 1
+
+    def _exit(self, key: Key) -> None:
+        if self._limits(key):
+            self.in_flight[key] -= 1
+            if not self.in_flight[key]:
+                del self.in_flight[key]
+
+    def _limits(self, key: Key) -> bool:
+        return self.keys.required and self.options.max_inflight_per_key > 0 and bool(key.digest)
+
+    # -- answers
+
+    async def _answer(self, call: Call, answering: Awaitable[Answer]) -> None:
+        """Of a call that has entered."""
         try:
-            answer = await route.endpoint(call)
+            answer = await answering
             opening = self.departures.next()
             fsync_ns = 0
             if opening is not None:
@@ -141,32 +231,14 @@ class Front:
                 synced = answer.topic is not None and self._is_synced(answer.topic)
                 await passed(opening)
                 fsync_ns = perf_counter_ns() - waited_ns if synced else 0
-            await self._send(call, answer, fsync_ns)
+            media, body = _rendered(call, answer, fsync_ns)
+            await respond(call, answer.status, body, media, answer.headers)
         finally:
-            if guarded:
-                self.in_flight[key] -= 1
-                if not self.in_flight[key]:
-                    del self.in_flight[key]
+            self._exit(call.key)
 
     def _is_synced(self, topic: bytes) -> bool:
         config = self.broker.config_of(topic)
         return config is not None and config.durability == Durability.FSYNC
-
-    async def _send(self, call: Call, answer: Answer, fsync_ns: int) -> None:
-        if answer.media is not None:
-            await respond(call, answer.status, answer.body, answer.media, answer.headers)
-            return
-        parts = b'{"server_total_ms":%.3f' % ((perf_counter_ns() - call.began_ns) / 1e6)
-        if answer.topic is not None and (fsync_ns or not answer.quiet):
-            parts += b',"fsync_ms":%.3f' % (fsync_ns / 1e6) if fsync_ns else b',"fsync_ms":0'
-        if answer.scanned is not None:
-            parts += b',"records_scanned":%d' % answer.scanned
-        if answer.files_read:
-            parts += b',"cold_segments_read":%d' % answer.files_read
-        # A view, and one join: formatting would copy a large body twice.
-        opened = memoryview(answer.body)[:-1]
-        body = b"".join((opened, b',"performance":' if len(opened) > 1 else b'"performance":', parts, b"}}"))
-        await respond(call, answer.status, body, JSON_MEDIA, answer.headers)
 
     async def _refuse(self, call: Call, error: HttpError) -> None:
         """What was decided before it was refused must be durable too: a refusal may tell of it."""
@@ -175,8 +247,8 @@ class Front:
         try:
             await self.departures.leave()
             await call.drain()
-        except HttpError as lost:
-            error = lost
+        except HttpError as worse:
+            error = worse
         except ClientLeft:
             return
         if call.scope["type"] == "websocket":
@@ -196,6 +268,26 @@ class _Mounted:
         params = scope.get("path_params", {})
         assert isinstance(params, dict)
         await self._front.run(self._resource, Call(self._front, scope, receive, send), params)
+
+
+def refusal(error: HttpError) -> Answer:
+    return Answer(error.body(), error.status, headers=tuple(error.headers), media=JSON_MEDIA)
+
+
+def _rendered(call: Call, answer: Answer, fsync_ns: int) -> tuple[bytes, bytes]:
+    """The content type and the body of an answer that leaves now."""
+    if answer.media is not None:
+        return answer.media, answer.body
+    parts = b'{"server_total_ms":%.3f' % ((perf_counter_ns() - call.began_ns) / 1e6)
+    if answer.topic is not None and (fsync_ns or not answer.quiet):
+        parts += b',"fsync_ms":%.3f' % (fsync_ns / 1e6) if fsync_ns else b',"fsync_ms":0'
+    if answer.scanned is not None:
+        parts += b',"records_scanned":%d' % answer.scanned
+    if answer.files_read:
+        parts += b',"cold_segments_read":%d' % answer.files_read
+    # A view, and one join: formatting would copy a large body twice.
+    opened = memoryview(answer.body)[:-1]
+    return JSON_MEDIA, b"".join((opened, b',"performance":' if len(opened) > 1 else b'"performance":', parts, b"}}"))
 
 
 async def respond(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from esker.engine import limits
 from esker.engine.commands import Details
@@ -12,7 +12,7 @@ from esker.engine.limits import SEQ_MAX
 from esker.engine.replies import Delivery
 from esker.fronts.http.answers import encode
 from esker.fronts.http.errors import HttpError, invalid
-from esker.fronts.http.payloads import of_job, text
+from esker.fronts.http.payloads import of_jobs, text
 from esker.fronts.http.selectors import encoded
 
 CLAIM_MAX = 1000
@@ -54,22 +54,24 @@ def job_text(job: Delivery) -> bytes:
 
 def jobs_text(jobs: Sequence[Delivery]) -> bytes:
     """An array of them, in the order of their seqs."""
-    ordered = sorted(zip([job.id & SEQ_MAX for job in jobs], _texts(jobs), strict=True))
-    return b"[%b]" % b",".join([job for _, job in ordered])
+    return b"[%b]" % b",".join(_texts(sorted(jobs, key=_seq)))
 
 
-def _texts(jobs: Iterable[Delivery]) -> list[bytes]:
+def _seq(job: Delivery) -> int:
+    return job.id & SEQ_MAX
+
+
+def _texts(jobs: Sequence[Delivery]) -> list[bytes]:
     """Jobs that come together are much alike: what stands between token and payload is made once for those in a row."""
     texts: list[bytes] = []
     alike = (-1, -1, -1)  # what the bytes in the middle depend on
     middle = b""
-    for job in jobs:
+    for job, data in zip(jobs, of_jobs([job.payload for job in jobs]), strict=True):
         made_ms = job.id >> TIME_SHIFT
         if (job.deadline_ms, made_ms, job.attempts) != alike:
             alike = job.deadline_ms, made_ms, job.attempts
             middle = b'","deadline":%d,"$ts":%d,"deliveries":%d,"data":' % alike
         end = b"}" if job.details is None else _end(job.details)
-        data = of_job(job.payload)
         texts.append(b'{"$seq":%d,"lease_id":"lease_%x%b%b%b' % (job.id & SEQ_MAX, job.token, middle, data, end))
     return texts
 

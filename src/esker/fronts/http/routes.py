@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import msgspec
 
 from esker.fronts.access import Scope
 from esker.fronts.http.calls import Answer, Call
 
-Endpoint = Callable[[Call], Awaitable[Answer]]
+Endpoint = Callable[[Call], Coroutine[object, object, Answer]]
 Stream = Callable[[Call], Awaitable[None]]
 
 

@@ -23,6 +23,7 @@ from esker.fronts.http.front import Front
 from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.table import ROUTES
 from esker.fronts.http.wire.connection import Connection
+from esker.fronts.http.wire.heads import Heads
 from esker.fronts.http.wire.others import Others
 from esker.fronts.listening import listen
 from esker.node.interface import Broker
@@ -41,6 +42,7 @@ class HttpServer:
         self.port = 0  # that it listens on; 0 when it does not
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        self.heads = Heads()
         self.head_s = self.options.header_read_timeout_ms / 1000
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -52,8 +52,9 @@ async def claim_jobs(call: Call) -> Answer:
     command = Lease(name, min(max(body.max, 1), CLAIM_MAX), lease_ms, holder)
     leased = expect(Leased, await _claim(call, command, waits=config.claim_jitter_ms > 0), name)
     jobs = leased.deliveries
-    text = b'{"topic":%b,"claimed":%b,"count":%d,"ready":%d}'  # a `ClaimedAnswer`
-    return Answer(text % (encode(name.decode()), jobs_text(jobs), len(jobs), leased.ready), topic=name)
+    # A `ClaimedAnswer`. A name that fits a path needs no escaping.
+    text = b'{"topic":"%b","claimed":%b,"count":%d,"ready":%d}'
+    return Answer(text % (name, jobs_text(jobs), len(jobs), leased.ready), topic=name)
 
 
 async def _claim(call: Call, command: Lease, waits: bool) -> Reply:

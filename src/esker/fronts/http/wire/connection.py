@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -37,7 +38,7 @@ PARTING_S: Final = 2.0  # to take the last answer, for a client that is still se
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_answering", "_broken", "_deadline", "_discarded", "_got_on", "_head_bytes", "_in_head", "_offer",
-        "_opening", "_parser", "_reading", "_room", "_stalls_since", "_stopped", "_task", "_unsent", "_waiting",
+        "_opening", "_parser", "_reading", "_room", "_stalls_since", "_stopped", "_tunnel", "_unsent", "_waiting",
         "closing", "full", "left", "loop", "lost", "server", "transport",
     )  # fmt: skip
     transport: asyncio.Transport
@@ -61,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._discarded = 0
         self._stopped = False  # reading
         self._room: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tunnel: asyncio.Task[None] | None = None
         self._in_head = False
         self._unsent = 0  # bytes, when it was looked at last
         self._stalls_since = 0.0  # no less are unsent
@@ -126,10 +127,21 @@ class Connection(asyncio.Protocol):
             if data.startswith(PREFACE):
                 self._hand_on(data)
                 return
-        if self._broken is None:
-            self._parse(data)
-        else:
+        if self._broken is not None:
             self._discard(len(data))
+            return
+        idle = self._answering is None and self._reading is None and not self.full and not self._waiting
+        known = self.server.heads.split(data) if idle else None
+        if known is not None:
+            self._deadline = 0.0
+            self._answer(Exchange.known(self, *known))
+            return
+        self._parse(data)
+        answering = self._answering
+        if answering is not None and not answering.begun and answering.task is None:
+            if idle and answering.complete and self._reading is None and not self._waiting and self._broken is None:
+                self.server.heads.learn(data, answering)
+            self._answer(answering)
 
     def _parse(self, data: bytes) -> None:
         self._got_on = False
@@ -179,7 +191,7 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             self._offer = exchange  # the parser takes what follows for another protocol: see `_upgrade`
         elif self._answering is None and not self.full:
-            self._answer(exchange)
+            self._answering = exchange  # and begun when all is parsed that has come: most requests come whole
         else:
             self._waiting.append(exchange)
             self.flow()
@@ -229,13 +241,21 @@ class Connection(asyncio.Protocol):
     # -- answers
 
     def _answer(self, exchange: Exchange) -> None:
+        """At once, if it came alone and whole. Requests behind others get their turn of the loop, each by each."""
         self._answering = exchange
-        self._task = self.loop.create_task(self._run(exchange))
+        left: Awaitable[None] | None = None
+        if exchange.complete and not self._waiting:
+            exchange.begun = True
+            left = self.server.front.at_once(exchange)
+            if left is None:
+                return
+        exchange.task = self.loop.create_task(self._run(exchange, left))
 
-    async def _run(self, exchange: Exchange) -> None:
+    async def _run(self, exchange: Exchange, left: Awaitable[None] | None) -> None:
+        """Answers it, or does what is left of that."""
         exchange.begun = True
         try:
-            await self.server.front(exchange.scope(), exchange.receive, exchange.send)
+            await (left or self.server.front(exchange.scope(), exchange.receive, exchange.send))
         except ClientLeft:
             return
         finally:
@@ -256,7 +276,7 @@ class Connection(asyncio.Protocol):
         """Both halves of an exchange have ended."""
         if exchange is not self._answering:
             return
-        self._answering = self._task = None
+        self._answering = None
         self._discarded = 0
         if self._waiting:
             if not self.full:  # or it goes on when there is room
@@ -278,8 +298,8 @@ class Connection(asyncio.Protocol):
             elif broken.begun:
                 self.transport.abort()  # in the middle of a body, whose request is being answered
             else:
-                assert self._task is not None
-                self._task.cancel()  # nobody has seen it yet
+                if broken.task is not None:
+                    broken.task.cancel()  # nobody has seen it yet
                 self._refuse(error)
             return
         if self._waiting and self._waiting[-1] is broken:
@@ -294,7 +314,7 @@ class Connection(asyncio.Protocol):
     def _part(self, heard: bool) -> None:
         """Ends the connection behind what was written. One that is still sending would lose the answer if its bytes
         were refused: it gets some time to notice."""
-        self._answering = self._task = None
+        self._answering = None
         self._waiting.clear()
         if heard or self.left or not self.transport.can_write_eof():
             self.transport.close()
@@ -338,7 +358,7 @@ class Connection(asyncio.Protocol):
         """From here on others speak with this client."""
         self.transport.pause_reading()  # at once: more may be read before the task begins
         self.server.ended(self)
-        self._task = self.loop.create_task(dig(self.server.others, self.transport, opening))
+        self._tunnel = self.loop.create_task(dig(self.server.others, self.transport, opening))
 
     # -- the end
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from esker.fronts.http.calls import ClientLeft, Message
 from esker.fronts.http.errors import Header, HttpError
+from esker.fronts.http.wire.heads import Head
 from esker.fronts.http.wire.target import split_target
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
 class Exchange:
     __slots__ = (
-        "_arrived", "_asks_first", "_bodiless", "_chunked", "_chunks", "_connection", "_due", "_head", "_receiver",
-        "begun", "buffered", "complete", "finished", "headers", "keep_alive", "method", "old", "target",
+        "_arrived", "_asks_first", "_bodiless", "_chunked", "_chunks", "_connection", "_due", "_head", "_known",
+        "_receiver", "begun", "buffered", "by_name", "complete", "finished", "headers", "keep_alive", "method", "old",
+        "target", "task",
     )  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._known: Head | None = None
         self.method = ""
         self.target = b""
         self.headers: list[Header] = []
@@ -47,6 +50,8 @@ class Exchange:
         self.old = False  # HTTP/1.0
         self._asks_first = False  # whether to send its body, and has not been told
         self.begun = False  # somebody answers it
+        self.task: asyncio.Task[None] | None = None  # … who does, if it takes a while
+        self.by_name: Mapping[bytes, bytes] | None = None
         self._chunks: list[bytes] = []
         self.buffered = 0
         self.complete = False  # the request has arrived, to its end
@@ -56,6 +61,16 @@ class Exchange:
         self._head: bytes | None = None  # of an answer that has begun, and that is not written yet
         self._chunked = self._bodiless = False
         self.finished = False  # the answer has been written, to its end
+
+    @classmethod
+    def known(cls, connection: Connection, head: Head, body: bytes) -> Exchange:
+        """A request that is whole, and whose head needs no parsing."""
+        exchange = cls(connection)
+        exchange._known = head
+        exchange.method, exchange.target, exchange.headers, exchange.by_name = head[:4]
+        exchange._chunks.append(body)
+        exchange.complete = True
+        return exchange
 
     # -- the request
 
@@ -76,7 +91,9 @@ class Exchange:
         if hosts != 1 and not (self.old and not hosts):
             raise HttpError(400, "invalid_request", f"a request names its host once; this one names {hosts}")
 
-    def scope(self) -> dict[str, object]:
+    def scope(self) -> Mapping[str, object]:
+        if self._known is not None:
+            return self._known.scope
         path, query = split_target(self.target)
         return {
             "type": "http",
@@ -123,6 +140,13 @@ class Exchange:
         self._arrived = self.complete
         return {"type": "http.request", "body": body, "more_body": not self.complete}
 
+    def take(self) -> bytes:
+        """The body of a request that has arrived to its end: what `receive` would give."""
+        body = b"".join(self._chunks)
+        self._chunks, self.buffered = [], 0
+        self._arrived = True
+        return body
+
     def _receivable(self) -> bool:
         if self._arrived:
             return self.finished or self._connection.left
@@ -158,6 +182,20 @@ class Exchange:
             connection.answered(self)
         elif connection.full:
             await connection.room()
+
+    def answer(self, status: int, media: bytes, headers: tuple[Header, ...], body: bytes) -> None:
+        connection = self._connection
+        if connection.lost:
+            return
+        if self._known is not None and not (headers or connection.closing or len(body) > _JOIN_MAX):
+            text = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b"
+            shown = b"" if self.method == "HEAD" else body
+            connection.transport.write(text % (_STATUS[status], media, len(body), _dated(int(time.time())), shown))
+        else:
+            self._begin(status, ((b"content-type", media), (b"content-length", b"%d" % len(body)), *headers))
+            self._write(body, more=False)
+        self.finished = True
+        connection.answered(self)
 
     def _begin(self, status: int, headers: Iterable[Header]) -> None:
         assert self._head is None, "an answer begins once"
