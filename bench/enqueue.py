@@ -16,7 +16,7 @@ from bench.talk import PAYLOAD_BYTES
 CASES = ((50, 1), (200, 1), (50, 16), (200, 16))  # connections, depth of pipeline
 REQUESTS = {1: 150_000, 16: 1_000_000}  # by depth of pipeline: two to five seconds each
 REQUESTS_QUICK = {1: 50_000, 16: 300_000}
-MORE_ROUNDS = 3  # without a pipeline: two seconds each, in which one slow moment of the disk decides who is ahead
+MORE_ROUNDS = 5  # without a pipeline: two seconds each, in which one slow moment of the disk decides who is ahead
 SECONDS_MAX = 180
 PAYLOAD = "x" * PAYLOAD_BYTES
 

@@ -18,12 +18,16 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One load against one peer. `client_cpu` is the load generator's share of one core: near 1 it was the limit."""
+    """One load against one peer. `client_cpu` is the load generator's share of one core: near 1 it was the limit.
+
+    `server_us` is the processor time, in microseconds, that the peer spent on each of what was counted.
+    """
 
     count: int
     seconds: float
     latency: Latency
     client_cpu: float | None = None
+    server_us: float | None = None
 
     @property
     def rate(self) -> float:
@@ -87,3 +91,9 @@ def cpu(runs: Sequence[Run]) -> float | None:
     """The busiest the load generator was; None when it does not say."""
     known = [run.client_cpu for run in runs if run.client_cpu is not None]
     return max(known) if known else None
+
+
+def server_us(runs: Sequence[Run]) -> float | None:
+    """The median of what the peer spent; None when nobody looked."""
+    known = [run.server_us for run in runs if run.server_us is not None]
+    return median(known) if known else None

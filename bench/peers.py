@@ -117,12 +117,13 @@ class Peer:
         """Waits until the process is at rest: what it does after one load would otherwise fall into the next figure."""
         deadline = time.monotonic() + seconds_max
         while self.pid is not None and time.monotonic() < deadline:
-            before = self._cpu_seconds()
+            before = self.processor_seconds()
             time.sleep(1)
-            if self._cpu_seconds() - before < BUSY_SHARE:
+            if self.processor_seconds() - before < BUSY_SHARE:
                 return
 
-    def _cpu_seconds(self) -> float:
+    def processor_seconds(self) -> float:
+        """What the process has used so far, in user mode and in the kernel."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
@@ -214,6 +215,24 @@ class JetStream(Peer):
                 await client.jetstream().add_consumer(name, ConsumerConfig(durable_name=worked, max_ack_pending=10_000))
         finally:
             await client.close()
+
+
+class Canned(Peer):
+    """Answers claims and acks with the same bytes again and again, and does nothing else."""
+
+    name = "canned answers"
+
+    def __init__(self, folder: Path, batch: int) -> None:
+        super().__init__(folder)
+        self._batch = batch
+
+    def start(self) -> None:
+        self.port = free_port()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bench.canned", str(self.port), str(self._batch)],
+            stdin=subprocess.DEVNULL, cwd=Path(__file__).resolve().parents[1], start_new_session=True,
+        )  # fmt: skip
+        self.wait_until(lambda: self.ask(b"POST /claim ").startswith(b"HTTP/1.1 200"), "answer")
 
 
 class Ports(msgspec.Struct):
@@ -414,6 +433,9 @@ class Bench(msgspec.Struct, frozen=True):
 
     def jetstream(self, *, synced: bool) -> JetStream:
         return JetStream(self._fresh("jetstream"), synced)
+
+    def canned(self, batch: int) -> Canned:
+        return Canned(self._fresh("canned"), batch)
 
     def beanstalkd(self) -> Beanstalkd:
         return Beanstalkd(self._fresh("beanstalkd"))

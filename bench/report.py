@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.bars import Bar
-from bench.figures import Latency, Run, cpu, median_latency, median_rate
+from bench.figures import Latency, Run, cpu, median_latency, median_rate, server_us
 from bench.machine import Machine
 
 
@@ -55,6 +55,10 @@ def compared(measure: str, case: str, against: str, esker: Sequence[Run], other:
     """Rounds of Esker against as many rounds of something else, as a ratio of median rates."""
     ratios = [one.rate / two.rate for one, two in zip(esker, other, strict=True)]
     client = cpu([*esker, *other])
+    spent = server_us(esker), server_us(other)
+    notes = [] if client is None else [f"client at most {client:.0%} of a core"]
+    if None not in spent:
+        notes.append(f"the servers spent {spent[0]:.1f} and {spent[1]:.1f} us of processor on each")
     return Row(
         measure=measure,
         case=case,
@@ -66,7 +70,7 @@ def compared(measure: str, case: str, against: str, esker: Sequence[Run], other:
         esker_latency=median_latency(esker),
         against_latency=median_latency(other),
         spread=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
-        note="" if client is None else f"client at most {client:.0%} of a core",
+        note="; ".join(notes),
     )
 
 
@@ -93,7 +97,7 @@ def delayed(measure: str, case: str, against: str, esker: Sequence[Run], other: 
 METHOD = """\
 * Every measure alternates Esker and its peer in {rounds} round(s), and who goes first; a figure is the median of the
   rounds, a ratio is the ratio of medians, and "rounds" gives the lowest and highest ratio of a single round. Enqueues
-  without a pipeline are short runs, and have three times as many rounds.
+  without a pipeline are short runs, and have five times as many rounds.
 * Payloads are 200 bytes. Every peer runs on loopback with its data on one file system, starts afresh for each run
   (diff, fanout and tail keep theirs), and, unless a class says otherwise, syncs every write before its reply: Redis
   with `appendonly yes`, `appendfsync always`, no snapshots, no rewriting;
@@ -133,7 +137,9 @@ Over HTTP, beside Redis Streams and NATS JetStream:
   figures.
 * claims: 50 workers claim 8 jobs with one request and ack these 8 with the next, class `fsync`; XREADGROUP COUNT 8 and
   one XACK of 8 on Redis; on JetStream a pull of 8 and 8 confirmed acks. An ack removes the job from Esker and from
-  JetStream's work queue; Redis keeps the entry.
+  JetStream's work queue; Redis keeps the entry. "answers made beforehand" is a server that sends the same bytes again
+  and again and does nothing else: what it reaches is the most that anything can reach here. What the servers spent is
+  processor time a job, in user mode and in the kernel.
 * fanout: writes one at a time to a topic with 1000 routers and to one with none, class `fsync`; what the journal wrote
   meanwhile, from the node's metrics; and how long it takes to read the copy from each of the 1000 topics.
 * replay: from exec to the first state that counts every record, class `fsync`; RocksDB alone is a Python process that
