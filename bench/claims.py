@@ -55,7 +55,7 @@ def _esker(bench: Bench) -> Run:
 def _esker_resp(bench: Bench) -> Run:
     with bench.esker() as esker:
         jobs = JOBS_QUICK if bench.quick else JOBS
-        fill_queue(esker, QUEUE, jobs)
+        fill_queue(esker, QUEUE, jobs, priorities=1)  # in order of arrival, as over HTTP and from Redis's stream
         esker.rest(REST_SECONDS_MAX)
         return _worked(bench, "esker-lease", esker, jobs)
 

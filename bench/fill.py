@@ -14,9 +14,9 @@ CHUNKS_AHEAD = 4  # sent and not yet answered: keeps the node busy, and both end
 SECONDS_MAX = 900
 
 
-def fill(esker: Esker, queue: str, jobs: int, first: int = 0) -> float:
+def fill(esker: Esker, queue: str, jobs: int, first: int = 0, priorities: int = PRIORITIES) -> float:
     """Adds `jobs` jobs, numbered from `first`, and returns the seconds it took. Every reply is counted."""
-    priorities = Random(first)
+    random = Random(first)
     began = time.monotonic()
     sent = answered = 0
     with socket.create_connection(("127.0.0.1", esker.resp_port), timeout=60) as connection:
@@ -25,9 +25,7 @@ def fill(esker: Esker, queue: str, jobs: int, first: int = 0) -> float:
                 size = min(CHUNK_JOBS, jobs - sent)
                 numbers = range(first + sent, first + sent + size)
                 name = queue.encode()
-                connection.sendall(
-                    b"".join(addjob(name, number, priorities.randrange(PRIORITIES)) for number in numbers)
-                )
+                connection.sendall(b"".join(addjob(name, number, random.randrange(priorities)) for number in numbers))
                 sent += size
                 continue
             answered += _answers(connection.recv(1 << 18))
