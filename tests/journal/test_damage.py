@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from esker.errors import DataDirectoryError, JournalCorrupt
+from esker.journal.disk import RealDisk
 from esker.journal.file import FileJournal
 from esker.journal.frame import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, VERSION
 from esker.journal.repair import Loss, inspect, repair
@@ -214,3 +215,105 @@ def test_a_directory_without_a_journal_is_refused_by_name(tmp_path: Path) -> Non
         inspect(tmp_path)
     with pytest.raises(DataDirectoryError, match="cannot be read"):
         inspect(tmp_path / "missing")
+
+
+# -- damage that a checkpoint covers
+
+
+def opened(directory: Path) -> tuple[int, list[tuple[int, bytes]]]:
+    """The first position and all batches of a journal that opens without a complaint."""
+    journal = FileJournal(directory, segment_bytes=SEGMENT_BYTES)
+    try:
+        assert list(journal.notes) == []
+        return journal.first_position, list(journal.read(0))
+    finally:
+        journal.close()
+
+
+@pytest.mark.parametrize("covered", [6, 7, 8, 9, 10])
+def test_damage_that_a_checkpoint_covers_costs_nothing(directory: Path, covered: int) -> None:
+    flip(segment_path(directory, 5), frame_start(1) + 100)  # position 6
+    report = inspect(directory, covered)
+    assert (report.sound, report.kept_upto, report.loss) == (False, 10, None)
+    repair(directory, covered)
+    assert opened(directory) == (covered + 1, [(n, batch(n)) for n in range(covered + 1, 11)])
+    assert inspect(directory, covered).sound
+
+
+def test_damage_that_begins_before_a_checkpoint_and_ends_behind_it_costs_what_is_behind(directory: Path) -> None:
+    for index in (1, 2, 3):  # positions 6 to 8
+        flip(segment_path(directory, 5), frame_start(index) + 100)
+    assert inspect(directory, 7).loss == Loss(8, 10, 2, 2 * FRAME_BYTES)
+    assert inspect(directory, 7).kept_upto == 7
+    repair(directory, 7)
+    assert opened(directory) == (8, [])
+
+
+def test_behind_a_checkpoint_everything_is_kept_up_to_the_next_damage(directory: Path) -> None:
+    flip(segment_path(directory, 1), frame_start(1) + 100)  # position 2
+    flip(segment_path(directory, 9), frame_start(0) + 100)  # position 9
+    assert inspect(directory, 3).loss == Loss(9, 10, 1, FRAME_BYTES)
+    repair(directory, 3)
+    assert opened(directory) == (4, [(n, batch(n)) for n in range(4, 9)])
+
+
+def test_a_segment_without_a_header_that_a_checkpoint_covers_costs_nothing(directory: Path) -> None:
+    flip(segment_path(directory, 5), 20)
+    assert inspect(directory, 8).loss is None
+    before = contents(directory)
+    for path in repair(directory, 8).set_aside:
+        assert path.read_bytes() == before[path.name.removesuffix(".damaged")]
+    assert opened(directory) == (9, [(9, batch(9)), (10, batch(10))])
+
+
+def test_damage_behind_a_checkpoint_costs_what_it_does_without_one(directory: Path) -> None:
+    flip(segment_path(directory, 5), frame_start(1) + 100)
+    assert inspect(directory, 5) == inspect(directory)
+    repair(directory, 5)
+    assert opened(directory) == (1, [(n, batch(n)) for n in range(1, 6)])
+
+
+def test_a_journal_that_begins_behind_a_checkpoint_goes_on_from_there(directory: Path) -> None:
+    flip(segment_path(directory, 9), 20)
+    repair(directory, 10)
+    journal = FileJournal(directory, segment_bytes=SEGMENT_BYTES)
+    append_and_wait(journal, b"eleven")
+    journal.close()
+    assert opened(directory) == (11, [(11, b"eleven")])
+
+
+class BreakingDisk(RealDisk):
+    """Fails with the first change behind so many."""
+
+    def __init__(self, changes: int) -> None:
+        self.left = changes
+
+    def _change(self) -> None:
+        if not self.left:
+            raise OSError("the power went")
+        self.left -= 1
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        self._change()
+        return super().write(fd, data, offset)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._change()
+        super().rename(old, new)
+
+    def link(self, old: Path, new: Path) -> None:
+        self._change()
+        super().link(old, new)
+
+
+@pytest.mark.parametrize("covered", [0, 6, 8])
+@pytest.mark.parametrize("changes", range(7))
+def test_a_repair_that_was_cut_short_can_be_repeated(directory: Path, covered: int, changes: int) -> None:
+    flip(segment_path(directory, 5), frame_start(1) + 100)
+    try:
+        repair(directory, covered, BreakingDisk(changes))
+    except OSError:
+        assert not inspect(directory, covered).sound
+        repair(directory, covered)
+    kept = range(covered + 1, 11) if covered else range(1, 6)
+    assert opened(directory) == (kept[0], [(n, batch(n)) for n in kept])

@@ -178,8 +178,8 @@ class FileJournal:
             if segment.fault is not None and not segment.fault.torn:
                 raise JournalCorrupt(
                     f"{segment.path} is damaged at offset {segment.fault.offset}: {segment.fault.what}. "
-                    f"`esker journal check {directory}` says what is lost; `esker journal repair {directory}` keeps "
-                    "what comes before and sets the rest aside"
+                    f"`esker journal check {directory}` says whether anything is lost; `esker journal repair "
+                    f"{directory}` keeps what can be kept and sets the rest aside"
                 )
         if not segments:
             return segments, None

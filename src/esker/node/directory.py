@@ -22,6 +22,8 @@ from esker.errors import DataDirectoryError
 
 FREE_BYTES_MIN: Final = 1 << 30  # of the disk: whatever can wait leaves so much to the journal and the store
 
+STORE_NAME: Final = "store"
+
 FORMAT = 1
 """Version of the directory's layout. To change it: raise the number, upgrade in `_check_format`, write it last."""
 
@@ -52,7 +54,7 @@ class DataDirectory:
 
     @property
     def store(self) -> Path:
-        return self.path / "store"
+        return self.path / STORE_NAME
 
     @property
     def loads(self) -> Path:

@@ -25,7 +25,7 @@ from esker.engine.queues.partition import QueuePartition
 from esker.engine.topic import Topic
 from esker.errors import DataDirectoryError
 from esker.store import keys
-from esker.store.interface import WRITE_KEYS, Store
+from esker.store.interface import WRITE_KEYS, Store, StoreView
 from esker.store.jobs import JobShare, load_jobs
 from esker.store.loads import LoadShare, load_marks
 from esker.store.logs import LogShare, load_log
@@ -104,17 +104,24 @@ class Loaded(NamedTuple):
         machine.touched.update(self.logs)
 
 
+def stored_meta(store: StoreView) -> keys.Meta | None:
+    """None when no checkpoint was ever completed. Raises DataDirectoryError when a newer Esker wrote it."""
+    stored = store.get(keys.META)
+    if stored is None:
+        return None
+    version = msgspec.msgpack.decode(msgspec.msgpack.decode(stored, type=list[msgspec.Raw])[0], type=int)
+    if version > keys.FORMAT:
+        raise DataDirectoryError(
+            f"the store has format {version}, this version of Esker knows up to {keys.FORMAT}; nothing was changed"
+        )
+    return _decode_meta(stored)
+
+
 def load(store: Store, machine: Machine) -> Loaded:
     """Fills an empty machine with what the store holds."""
     position = 0
-    stored = store.get(keys.META)
-    if stored is not None:
-        version = msgspec.msgpack.decode(msgspec.msgpack.decode(stored, type=list[msgspec.Raw])[0], type=int)
-        if version > keys.FORMAT:
-            raise DataDirectoryError(
-                f"the store has format {version}, this version of Esker knows up to {keys.FORMAT}; nothing was changed"
-            )
-        meta = _decode_meta(stored)
+    meta = stored_meta(store)
+    if meta is not None:
         position = meta.position
         machine.next_number = meta.next_number
         machine.last_ms = meta.last_ms

@@ -15,6 +15,7 @@ from threading import Lock
 from weakref import ReferenceType, ref
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -37,9 +38,11 @@ _malloc_trim = getattr(CDLL(None), "malloc_trim", None)
 
 
 class RocksStore:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        """`read_only` changes nothing in the directory, and may be used beside a process that has it open."""
+        access = AccessType.read_only(False) if read_only else AccessType.read_write()
         try:
-            self._db = Rdict(str(directory), _options())
+            self._db = Rdict(str(directory), _options(), access_type=access)
         except Exception as error:  # rocksdict raises plain Exception
             raise DataDirectoryError(f"cannot open the store in {directory}: {error}") from error
         self._writing = WriteOptions()
@@ -48,6 +51,7 @@ class RocksStore:
         # RocksDB makes a writer wait when memtables or files pile up; here that would stall the event loop with the
         # GIL held.
         self._writing.no_slowdown = True
+        self._read_only = read_only
         self._view: ReferenceType[_View] | None = None  # the last one, while nothing was written since
 
     def get(self, key: bytes) -> bytes | None:
@@ -97,7 +101,8 @@ class RocksStore:
         _return_memory()
 
     def close(self) -> None:
-        self._db.flush()
+        if not self._read_only:
+            self._db.flush()
         self._db.close()
 
 
