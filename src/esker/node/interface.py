@@ -67,6 +67,9 @@ class Broker(Protocol):
     def gate(self) -> Gate | None:
         """What replies decided until now must wait for; None when all of it is as durable as promised."""
 
+    def lasts(self, leased: Leased) -> bool:
+        """Whether a lease, just decided, may be told without waiting for the gate: a crash could take only itself."""
+
     def commit(self) -> None:
         """No more is to come just now: what was decided should go to disk. It does so soon without this, too.
 

@@ -121,6 +121,7 @@ class Node:
         # Bound once: these are called for every command.
         self.handle: Callable[[Command], Reply] = self._shard.handle
         self.commit: Callable[[], None] = self._shard.commit
+        self.lasts: Callable[[Leased], bool] = self._shard.lasts
         self.now_ms: Callable[[], int] = self._clock.now_ms
         for note in self._journal.notes:
             _diagnostics.warning("journal", note=note)

@@ -18,6 +18,7 @@ from threading import get_ident
 
 from esker.engine import commands
 from esker.engine.events import encode_batch
+from esker.engine.ids import TIME_SHIFT
 from esker.engine.machine import Machine
 from esker.engine.priority import delivery_priority
 from esker.engine.queues.clockwork import next_wake_ms
@@ -52,11 +53,12 @@ _DISK_FULL = Refusal(
 class Batch:
     """Events on their way to disk, and who wants to know when they are there."""
 
-    __slots__ = ("_subscribers", "sync")
+    __slots__ = ("_subscribers", "sync", "upto_ms")
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[BaseException | None], None]] = []
         self.sync = False
+        self.upto_ms = 0  # it and those before it hold every event up to this time
 
     @property
     def awaited(self) -> bool:
@@ -86,6 +88,7 @@ class Shard:
         self._open = Batch()
         self._flying: list[Batch] = []  # given to the journal, oldest first
         self._tail_synced = True  # whether the last batch given to the journal asked for a sync
+        self._durable_ms = machine.last_ms  # every event up to this time is on disk
         self._looked = self._lingered = 0  # events seen by, and turns waited for, the commit that is due
         self._due = False  # a commit is scheduled for the end of this turn
         self._wake_at = _FAR
@@ -99,6 +102,7 @@ class Shard:
         self._forwarding = Forwarding(self._loop, clock, machine.routers, lambda: self.handle(_FORWARD))
         self._house = self._loop.call_later(_HOUSEKEEPING_S, self._keep_house)
         self.stopped: ShardStopped | None = None
+        self._lost: Batch | None = None  # in the turn of the stop: for what was decided in it and not told yet
         self.on_stop: Callable[[ShardStopped], None] | None = None
         self.batches = 0
         self.events = 0
@@ -138,8 +142,11 @@ class Shard:
         """None when everything decided so far is durable enough to talk about.
 
         A batch that somebody waits for is a gate for all who come later, whatever its class: gates open in order, so
-        that replies leave in order.
+        that replies leave in order. Once the shard has stopped there is nothing to wait for: what waited has been told,
+        and what comes is refused. But what was decided in the very turn that ended with the stop is lost with it.
         """
+        if self.stopped is not None:
+            return self._lost
         machine = self._machine
         if machine.must_sync or len(machine.outbox) > OUTBOX_EVENTS_MAX or self._open.awaited:
             return self._open
@@ -147,6 +154,20 @@ class Shard:
             if batch.sync or batch.awaited:
                 return batch
         return None
+
+    def lasts(self, leased: Leased) -> bool:
+        """Whether a lease may be told before what was decided with it, or before it, is on disk.
+
+        It may when all that a crash could take is the lease itself, which nobody was promised to keep: then the jobs
+        are given out again. So the jobs have to be on disk, and none of them is to be delivered at most once.
+        """
+        jobs = leased.deliveries
+        if not jobs or max([job.id for job in jobs]) >> TIME_SHIFT > self._durable_ms:
+            return False
+        if not all([job.deadline_ms for job in jobs]):  # noqa: C419 a list is quicker than a generator
+            return False
+        configs = [self._machine.names[name].config for name in {job.topic for job in jobs}]
+        return not any(config.leases_durable for config in configs)
 
     def flush(self) -> int:
         """Gives all recorded events to the journal and returns the position of the last one.
@@ -196,7 +217,12 @@ class Shard:
         return waiter
 
     def claim(self, command: commands.Lease, deliver: Answer) -> Claim:
-        """Leases at once, or where the topic has a `claim_jitter_ms`, together with all who claim within it."""
+        """Leases at once, or where the topic has a `claim_jitter_ms`, together with all who claim within it.
+
+        Raises ShardStopped when the shard no longer serves.
+        """
+        if self.stopped is not None:
+            raise self._refusal()
         claim = Claim(command, deliver)
         jitter_ms = self._jitter_ms(command.topic)
         if jitter_ms:
@@ -347,6 +373,7 @@ class Shard:
         machine = self._machine
         batch, events = self._open, machine.outbox
         batch.sync = self._tail_synced = machine.must_sync
+        batch.upto_ms = machine.last_ms - 1  # in this millisecond more may happen
         machine.outbox = []
         machine.must_sync = False
         self._open = Batch()
@@ -376,6 +403,8 @@ class Shard:
             return
         if self.stopped is None:
             self._flying.remove(batch)
+            if batch.sync:
+                self._durable_ms = batch.upto_ms
             batch.finish(None)
             if self._machine.outbox and not self._flying and not self._due:
                 self._due = True
@@ -387,6 +416,8 @@ class Shard:
             return
         self.stopped = ShardStopped(f"this shard has stopped: {cause}; restart the node to recover what the disk has")
         self.stopped.__cause__ = cause
+        self._lost = Batch()
+        self._loop.call_soon(self._tell_lost)
         for batch in [*self._flying, self._open]:
             batch.finish(self.stopped)
         self._flying = []
@@ -395,6 +426,11 @@ class Shard:
         self._holding.tell_everybody()
         if self.on_stop is not None:
             self.on_stop(self.stopped)
+
+    def _tell_lost(self) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            lost.finish(self.stopped)
 
     def _refusal(self) -> ShardStopped:
         """A fresh copy each time, since an exception collects the traceback of everyone who raises it."""

@@ -72,3 +72,9 @@ def test_a_full_topic_refuses_and_appends_nothing(web: Web, topic: str) -> None:
     assert web.state(topic)["head_seq"] == 2
     never = web.refused("POST", f"/v0/topics/{topic}", {"records": [{"data": 1}] * 4}, status=400)
     assert never.code == "record_too_large", "it would not fit an empty topic either"
+
+
+@pytest.mark.parametrize("path", ["/v0/topics/t/file", "/v0/topics/t/records/nothing", "/v0/topics/t/claim/more"])
+def test_a_path_that_is_nearly_one_of_ours_is_404(web: Web, path: str) -> None:
+    for method in ("GET", "POST"):
+        assert web.refused(method, path, status=404).code == "not_found"

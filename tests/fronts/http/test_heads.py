@@ -95,6 +95,8 @@ def test_the_end_of_a_head_is_never_taken_for_a_head() -> None:
         b"POST / HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nabc",
         b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nX: %b\r\n\r\nabc" % (b"x" * 2100),
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n" % (b"a: b\r\n" * 40),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
@@ -103,6 +105,20 @@ def test_what_is_not_plain_is_always_parsed(request_: bytes) -> None:
     answered(heads, request_)
     answered(heads, request_)
     assert heads.found == 0
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nCookie: secret\r\n\r\n",
+        b"GET /v0/topics/q/work?node=a&token=secret HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_no_secret_outlives_its_request(request_: bytes) -> None:
+    heads = Remembering()
+    answered(heads, request_)
+    assert heads._known == {}
 
 
 def test_heads_are_bounded() -> None:

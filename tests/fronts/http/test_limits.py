@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -80,6 +82,22 @@ def test_a_key_has_so_many_requests_at_a_time_and_one_that_hung_up_is_forgotten(
             waiting.kill()
             waiting.wait()
         assert _until(client, 200).json()["topics"][0]["topic"] == "t"
+
+
+def test_a_request_counts_until_it_was_answered_and_not_longer() -> None:
+    """Not even for the one that begins when it ends: requests that follow each other are one at a time."""
+    body = b'{"records":[{"data":1}],"config":{"durability":"fsync"}}'
+    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\nContent-Type: application/json\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    with (
+        Broker(api_keys="k", max_inflight_per_key="1") as broker,
+        socket.create_connection(("127.0.0.1", broker.http_port), timeout=10) as connection,
+    ):
+        answers = b""
+        connection.sendall(request * 5)
+        while answers.count(b"HTTP/1.1") < 5:
+            answers += connection.recv(65536)
+        assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"201", b"200", b"200", b"200", b"200"]
 
 
 def _until(client: httpx.Client, status: int) -> httpx.Response:

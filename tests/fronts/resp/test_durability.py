@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from esker.journal.pace import Pace
 from esker.testing.broker import Broker
+from esker.testing.faults import FaultyDisk
 from tests.fronts.resp.wire import Simple, Wire, encoded
 
 
@@ -52,3 +55,31 @@ def test_a_failed_disk_is_told_to_everyone_who_waited(monkeypatch: pytest.Monkey
     broker.stop()
     with Broker(data=broker.data) as again, Wire(again.resp_port) as wire:
         assert wire("QLEN", "q") in (1, 2)  # "may be lost": what failed may or may not have reached the disk
+
+
+def test_jobs_on_disk_are_given_out_while_others_wait_for_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "quick", lambda pace, now: False)  # the journal's thread waits for the disk
+    disk = FaultyDisk()
+    with Broker(disk=disk) as broker, Wire(broker.resp_port) as wire, Wire(broker.resp_port) as other:
+        for body in ("first", "second"):
+            assert isinstance(wire("ADDJOB", "q", body, 0), Simple)
+        time.sleep(0.002)
+        wire("TOPIC", "CREATE", "later")  # what is known to be on disk with it is all from a millisecond before
+        with disk.hold_syncs(of=".segment") as held:
+            wire.send(encoded("ADDJOB", "q", "third", 0))
+            held.wait_begun()
+            (job,) = listed(other("GETJOB", "FROM", "q"))
+            assert listed(job)[2] == b"first"
+            wire.send(encoded("GETJOB", "FROM", "q"))
+            assert wire.silent(), "its replies keep their order"
+            other.send(encoded("GETJOB", "FROM", "q"))
+            assert other.silent(), "this one is not on disk yet"
+            held.release()
+        assert isinstance(wire.reply(), Simple)
+        assert listed(listed(wire.reply())[0])[2] == b"second"
+        assert listed(listed(other.reply())[0])[2] == b"third"
+
+
+def listed(reply: object) -> list[object]:
+    assert isinstance(reply, list)
+    return reply

@@ -59,6 +59,9 @@ class Whole(Protocol):
     def answer(self, status: int, media: bytes, headers: tuple[Header, ...], body: bytes) -> None:
         """Sends all of an answer. One whose client has left is thrown away."""
 
+    def abort(self) -> None:
+        """Ends the connection without one."""
+
 
 class Answer(msgspec.Struct, frozen=True):
     """A success. `body` is a JSON object, to which the `performance` block is added, unless `media` says otherwise.
@@ -70,6 +73,7 @@ class Answer(msgspec.Struct, frozen=True):
     status: int = 200
     topic: bytes | None = None
     quiet: bool = False  # a wait for the disk of 0 is left out
+    lasting: bool = False  # it tells of nothing that has yet to reach the disk, so it waits for no gate
     scanned: int | None = None
     files_read: int = 0  # of the archive
     headers: tuple[Header, ...] = ()

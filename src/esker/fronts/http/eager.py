@@ -1,8 +1,8 @@
 """Coroutines that are begun outside of any task, because most of them end before they wait for anything.
 
-    begun = begin(coroutine)
-    if begun.ended: begun.result             what it returned, or the exception is raised by `begin` itself
-    else:           await begun              in a task: goes on where it stopped
+    begun = Begun(coroutine)                 runs it up to its first wait, and raises what it raises until then
+    begun.result                             what it returned, if it has ended
+    await begun                              else, in a task: goes on where it stopped
 
 A task costs more than what most requests do. Until it waits, a coroutine runs here as a plain function; one that does
 wait needs a task from there on, and the future it waits for is handed to that task as if it had been begun there.

@@ -71,10 +71,9 @@ class Front:
         for route in self.routes:
             resources.setdefault(route.path, Resource(route.path)).add(route)
         self._topic = resources.get("/v0/topics/{topic}")
+        below = "/v0/topics/{topic}/"
         self._of_topic = {
-            path.rpartition("/")[2]: resource
-            for path, resource in resources.items()
-            if path.startswith("/v0/topics/{topic}/")
+            path.removeprefix(below): resource for path, resource in resources.items() if path.startswith(below)
         }
         paths = [PathRoute(path, _Mounted(self, resource)) for path, resource in resources.items()]
         sockets = [
@@ -148,21 +147,27 @@ class Front:
                 return self._told(call, self._answer(call, begun))
             answer = begun.result
         synced_since = perf_counter_ns() if answer.topic is not None and self._is_synced(answer.topic) else 0
-        if not self.departures.then(partial(self._leave, request, call, answer, entered, synced_since)):
+        leave = partial(self._leave, request, call, answer, entered, synced_since)
+        if answer.lasting or not self.departures.then(leave):
             self._leave(request, call, answer, entered, 0, None)
         return None
 
     def _leave(
         self, request: Whole, call: Call, answer: Answer, entered: bool, synced_since: int, error: BaseException | None
     ) -> None:
-        """The gate of an answer that was made at once has opened."""
-        if error is not None:
-            answer = refusal(lost(error))
-        media, body = _rendered(call, answer, perf_counter_ns() - synced_since if synced_since else 0)
-        request.answer(answer.status, media, answer.headers, body)
-        if entered:
-            self._exit(call.key)
-        self._ended()
+        """The gate of an answer that was made at once has opened. Whatever happens here concerns nobody else."""
+        try:
+            if error is not None:
+                answer = refusal(lost(error))
+            media, body = _rendered(call, answer, perf_counter_ns() - synced_since if synced_since else 0)
+            request.answer(answer.status, media, answer.headers, body)
+        except Exception as bug:  # noqa: BLE001 ours: the connection ends, and it is shown to the operator
+            self._explained(call, bug)
+            request.abort()
+        finally:
+            if entered:
+                self._exit(call.key)
+            self._ended()
 
     async def _told(self, call: Call, work: Awaitable[None]) -> None:
         """Sees to it that whatever comes of it reaches the client."""
@@ -224,7 +229,7 @@ class Front:
         """Of a call that has entered."""
         try:
             answer = await answering
-            opening = self.departures.next()
+            opening = None if answer.lasting else self.departures.next()
             fsync_ns = 0
             if opening is not None:
                 waited_ns = perf_counter_ns()

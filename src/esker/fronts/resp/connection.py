@@ -8,7 +8,8 @@ Order of effects:
 * A chunk is parsed when it arrives and executed when all chunks of this turn of the loop have arrived, so that the
   commands of many clients share the engine's and the disk's work (`gathering`, `departures`).
 * Replies wait in `out` during a turn, then with the server until their gate opens. Gates open in order, so the replies
-  of one client leave in order. A PING of a client that is owed nothing does not wait: it tells of nobody's work.
+  of one client leave in order. A PING of a client that is owed nothing does not wait, for it tells of nobody's work,
+  nor does a lease of jobs that are on disk (`Broker.lasts`).
 * A command that blocks *holds* the connection: later commands wait in `_backlog`, and beyond `HELD_BYTES_MAX` the
   socket is not read. `release` gives the reply and lets them run.
 * A connection that ends (QUIT, protocol error, end of input) first gets every reply it was promised.
@@ -43,8 +44,8 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_arrived", "_backlog", "_backlog_bytes", "_encode", "_ended", "_reading", "_unheard", "_waiter", "_was_quiet",
         "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "gathered", "held", "id",
-        "ids", "last_entry", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk", "out",
-        "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
+        "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk",
+        "out", "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
     )  # fmt: skip
 
     def __init__(self, server: RespServer) -> None:
@@ -70,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._arrived = server.arrived
         self.parser = Parser(trusted=self.authenticated)
         self.out: list[bytes] = []  # replies of this turn
+        self.lasting: bytes | None = None  # the one of them that tells of nothing which has yet to reach the disk
         self.gathered: bytes | None = None  # the queue for which the server's gathering holds commands of this client
         self.unsettled = 0  # turns whose replies wait for the disk
         self.queued = 0  # chunks of commands that wait for the turn to run
@@ -355,10 +357,12 @@ class Connection(asyncio.Protocol):
         if out:
             self.out = []
             entry = self.last_entry
-            if len(out) == 1 and entry is not None and entry.blind and not (self.unsettled or self._was_quiet):
+            lasting = out[0] is self.lasting or (entry is not None and entry.blind)
+            if lasting and len(out) == 1 and not (self.unsettled or self._was_quiet):
                 self.write(out[0])
             else:
                 self.server.dispatch(self, out)
+        self.lasting = None
         if self.closing:
             self.close_when_flushed()
 

@@ -54,7 +54,8 @@ async def claim_jobs(call: Call) -> Answer:
     jobs = leased.deliveries
     # A `ClaimedAnswer`. A name that fits a path needs no escaping.
     text = b'{"topic":"%b","claimed":%b,"count":%d,"ready":%d}'
-    return Answer(text % (name, jobs_text(jobs), len(jobs), leased.ready), topic=name)
+    told = text % (name, jobs_text(jobs), len(jobs), leased.ready)
+    return Answer(told, topic=name, lasting=broker.lasts(leased))
 
 
 async def _claim(call: Call, command: Lease, waits: bool) -> Reply:

@@ -134,14 +134,14 @@ class Connection(asyncio.Protocol):
         known = self.server.heads.split(data) if idle else None
         if known is not None:
             self._deadline = 0.0
-            self._answer(Exchange.known(self, *known))
+            self._answer_at_once(Exchange.known(self, *known))
             return
         self._parse(data)
         answering = self._answering
         if answering is not None and not answering.begun and answering.task is None:
             if idle and answering.complete and self._reading is None and not self._waiting and self._broken is None:
                 self.server.heads.learn(data, answering)
-            self._answer(answering)
+            self._answer_at_once(answering)
 
     def _parse(self, data: bytes) -> None:
         self._got_on = False
@@ -240,16 +240,21 @@ class Connection(asyncio.Protocol):
 
     # -- answers
 
-    def _answer(self, exchange: Exchange) -> None:
-        """At once, if it came alone and whole. Requests behind others get their turn of the loop, each by each."""
+    def _answer_at_once(self, exchange: Exchange) -> None:
+        """As far as that is possible: one that came alone and whole may need no task."""
+        if not exchange.complete or self._waiting:
+            self._answer(exchange)
+            return
         self._answering = exchange
-        left: Awaitable[None] | None = None
-        if exchange.complete and not self._waiting:
-            exchange.begun = True
-            left = self.server.front.at_once(exchange)
-            if left is None:
-                return
-        exchange.task = self.loop.create_task(self._run(exchange, left))
+        exchange.begun = True
+        left = self.server.front.at_once(exchange)
+        if left is not None:
+            exchange.task = self.loop.create_task(self._run(exchange, left))
+
+    def _answer(self, exchange: Exchange) -> None:
+        """In a turn of the loop of its own: whoever sends many requests at once must not have it to himself."""
+        self._answering = exchange
+        exchange.task = self.loop.create_task(self._run(exchange, None))
 
     async def _run(self, exchange: Exchange, left: Awaitable[None] | None) -> None:
         """Answers it, or does what is left of that."""

@@ -197,6 +197,9 @@ class Exchange:
         self.finished = True
         connection.answered(self)
 
+    def abort(self) -> None:
+        self._connection.transport.abort()
+
     def _begin(self, status: int, headers: Iterable[Header]) -> None:
         assert self._head is None, "an answer begins once"
         parts = [_STATUS[status]]

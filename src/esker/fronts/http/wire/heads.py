@@ -3,6 +3,8 @@
 Clients send the same head again and again: the same method, path and headers, bodies of a few lengths. A request that
 came alone in one piece leaves its head behind with what the parser made of it, and the next one that begins with the
 very same bytes, and is as long as they say, is that request with another body. The parser never sees it.
+
+Heads that hold a secret are not kept: nothing but its digest outlives a request.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 _END: Final = b"\r\n\r\n"
 _HEADS_MAX: Final = 1024  # that are remembered
 _HEAD_BYTES_MAX: Final = 2048  # of one that is worth it
+_HEADERS_MAX: Final = 32  # the same: each costs more than its bytes
 _KEEP: Final = b"keep-alive"
 _NOT_PLAIN: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+_SECRET: Final = frozenset({b"authorization", b"cookie", b"proxy-authorization"})
 
 
 class Head(NamedTuple):
@@ -54,12 +58,21 @@ class Heads:
         # A head that ends elsewhere than it seems (some lines may end otherwise) leaves another length for the body.
         if start < len(_END) or not told.isdigit() or int(told) != len(data) - start:
             return
-        if by_name.get(b"connection", _KEEP).lower() != _KEEP or not _NOT_PLAIN.isdisjoint(by_name):
+        if not _is_plain(exchange) or len(exchange.headers) > _HEADERS_MAX:
             return
-        if exchange.old or not exchange.keep_alive:
+        if not _SECRET.isdisjoint(by_name) or b"token=" in exchange.target:
             return
         if len(self._known) >= _HEADS_MAX:
             del self._known[next(iter(self._known))]
         self._known[data[:start]] = Head(
             exchange.method, exchange.target, exchange.headers, by_name, exchange.scope(), len(data) - start
         )
+
+
+def _is_plain(exchange: Exchange) -> bool:
+    """It is what it seems, and the connection goes on behind it as it was."""
+    if exchange.old or not exchange.keep_alive:
+        return False
+    return all(
+        value.lower() == _KEEP if name == b"connection" else name not in _NOT_PLAIN for name, value in exchange.headers
+    )

@@ -56,9 +56,12 @@ def getjob(client: Connection, arguments: list[bytes]) -> bytes | None:
         wanted = _Wanted(arguments[2:])
     else:
         wanted = _options(arguments)
-    deliveries = _lease(client, wanted)
-    if deliveries:
-        return _encode(client, deliveries, wanted)
+    leased = _lease(client, wanted)
+    if leased.deliveries:
+        reply = _encode(client, leased.deliveries, wanted)
+        if client.broker.lasts(leased):
+            client.lasting = reply
+        return reply
     if wanted.nohang:
         return client.null_array
     if client.server.leaving:
@@ -91,11 +94,11 @@ def _options(arguments: list[bytes]) -> _Wanted:
     return wanted
 
 
-def _lease(client: Connection, wanted: _Wanted) -> list[Delivery]:
+def _lease(client: Connection, wanted: _Wanted) -> Leased:
     handle = client.broker.handle
     count = min(wanted.count, limits.LEASE_JOBS_MAX)
     if len(wanted.queues) == 1:
-        return list(expect(Leased, handle(Lease(wanted.queues[0], count))).deliveries)
+        return expect(Leased, handle(Lease(wanted.queues[0], count)))
     deliveries: list[Delivery] = []
     queues = wanted.queues
     while queues and len(deliveries) < count:
@@ -108,7 +111,7 @@ def _lease(client: Connection, wanted: _Wanted) -> list[Delivery]:
                 deliveries += found
                 fruitful.append(queue)
         queues = fruitful
-    return deliveries
+    return Leased(deliveries)
 
 
 def _encode(client: Connection, deliveries: Sequence[Delivery], wanted: _Wanted) -> bytes:
