@@ -4,7 +4,7 @@
     python -m bench --quick --only life   a first look
 
 Figures of a shared machine drift by tens of percent within minutes, so only ratios count: every measure alternates
-Esker and its peer in several rounds and compares medians. A peer is started afresh for each run, on a free loopback
+Esker and its peer in several rounds and compares them round by round. A peer is started afresh for each run, on a free loopback
 port, with its data in a temporary folder on the file system that Esker uses too.
 
     peers      starts and stops Redis, NATS, beanstalkd, Esker   talk      one connection's dialogue, for queues

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 from rich.console import Console
@@ -52,7 +53,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compared(measure: str, case: str, against: str, esker: Sequence[Run], other: Sequence[Run], bar: Bar | None) -> Row:
-    """Rounds of Esker against as many rounds of something else, as a ratio of median rates."""
+    """Rounds of Esker against as many rounds of something else, as the median of the rounds' ratios of rates.
+
+    Not as a ratio of medians: a shared machine is now faster and now slower, by a third from one minute to the next, and
+    what ran in the same round ran on much the same machine.
+    """
     ratios = [one.rate / two.rate for one, two in zip(esker, other, strict=True)]
     client = cpu([*esker, *other])
     spent = server_us(esker), server_us(other)
@@ -62,7 +67,7 @@ def compared(measure: str, case: str, against: str, esker: Sequence[Run], other:
     return Row(
         measure=measure,
         case=case,
-        value=median_rate(esker) / median_rate(other),
+        value=median(ratios),
         unit="x",
         bar=bar,
         esker=f"{median_rate(esker):,.0f}/s",
@@ -82,7 +87,7 @@ def delayed(measure: str, case: str, against: str, esker: Sequence[Run], other: 
     return Row(
         measure=measure,
         case=case,
-        value=here.p50 / there.p50,
+        value=median(ratios),
         unit="x",
         bar=bar,
         esker=f"{here.p50:.2f} ms",
@@ -96,8 +101,9 @@ def delayed(measure: str, case: str, against: str, esker: Sequence[Run], other: 
 
 METHOD = """\
 * Every measure alternates Esker and its peer in {rounds} round(s), and who goes first; a figure is the median of the
-  rounds, a ratio is the ratio of medians, and "rounds" gives the lowest and highest ratio of a single round. Enqueues
-  without a pipeline are short runs, and have five times as many rounds.
+  rounds. A ratio is the median of the rounds' ratios, because the machine's speed drifts and what ran in one round ran
+  on much the same machine; "rounds" gives the lowest and highest of them. Enqueues without a pipeline are short runs,
+  and have five times as many rounds.
 * Payloads are 200 bytes. Every peer runs on loopback with its data on one file system, starts afresh for each run
   (diff, fanout and tail keep theirs), and, unless a class says otherwise, syncs every write before its reply: Redis
   with `appendonly yes`, `appendfsync always`, no snapshots, no rewriting;
