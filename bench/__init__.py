@@ -4,8 +4,8 @@
     python -m bench --quick --only life   a first look
 
 Figures of a shared machine drift by tens of percent within minutes, so only ratios count: every measure alternates
-Esker and its peer in several rounds and compares them round by round. A peer is started afresh for each run, on a free loopback
-port, with its data in a temporary folder on the file system that Esker uses too.
+Esker and its peer in several rounds and compares them round by round. A peer is started afresh for each run, on a free
+loopback port, with its data in a temporary folder on the file system that Esker uses too.
 
     peers      starts and stops Redis, NATS, beanstalkd, Esker   talk      one connection's dialogue, for queues
     machine    what the figures were measured on                 http, streams, jetstream   the same, for event logs

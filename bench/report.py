@@ -55,8 +55,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def compared(measure: str, case: str, against: str, esker: Sequence[Run], other: Sequence[Run], bar: Bar | None) -> Row:
     """Rounds of Esker against as many rounds of something else, as the median of the rounds' ratios of rates.
 
-    Not as a ratio of medians: a shared machine is now faster and now slower, by a third from one minute to the next, and
-    what ran in the same round ran on much the same machine.
+    Not as a ratio of medians: a shared machine is now faster and now slower, by a third from one minute to the next,
+    and what ran in the same round ran on much the same machine.
     """
     ratios = [one.rate / two.rate for one, two in zip(esker, other, strict=True)]
     client = cpu([*esker, *other])
