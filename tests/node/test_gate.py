@@ -9,6 +9,7 @@ import pytest
 
 from esker.engine.commands import CreateTopic, Enqueue, Lease, NewJob
 from esker.engine.config import Durability, TopicConfig
+from esker.engine.ids import TIME_SHIFT
 from esker.engine.machine import Machine
 from esker.engine.replies import Leased
 from esker.errors import ShardStopped
@@ -181,6 +182,23 @@ def test_a_job_of_the_millisecond_in_which_a_batch_left_counts_as_not_on_disk() 
         await asyncio.sleep(0)
         assert not here.shard.lasts(here.lease(Q))
         here.shard.close()
+
+    asyncio.run(scene())
+
+
+def test_a_job_of_the_millisecond_in_which_a_shard_begins_counts_as_not_on_disk() -> None:
+    """A clock that was set back starts where the last life ended."""
+
+    async def scene() -> None:
+        machine = Machine(Random(1))
+        machine.last_ms = 1_800_000_000_000
+        shard = Shard(machine, HeldJournal(), Clock(machine.last_ms, lambda: 1.0, lambda: 1.0), WaitingRoom())
+        shard.handle(Enqueue(Q, [NewJob(b"job")]))
+        leased = shard.handle(Lease(Q))
+        assert isinstance(leased, Leased)
+        assert leased.deliveries[0].id >> TIME_SHIFT == 1_800_000_000_000
+        assert not shard.lasts(leased)
+        shard.close()
 
     asyncio.run(scene())
 

@@ -88,7 +88,7 @@ class Shard:
         self._open = Batch()
         self._flying: list[Batch] = []  # given to the journal, oldest first
         self._tail_synced = True  # whether the last batch given to the journal asked for a sync
-        self._durable_ms = machine.last_ms  # every event up to this time is on disk
+        self._durable_ms = machine.last_ms - 1  # every event up to this time is on disk
         self._looked = self._lingered = 0  # events seen by, and turns waited for, the commit that is due
         self._due = False  # a commit is scheduled for the end of this turn
         self._wake_at = _FAR
