@@ -1,8 +1,9 @@
 """How much there is already, for the caps on making more.
 
 Topics and routers are counted by the node. The bytes of all topics take a walk through them, so a sum is kept for a
-while that is long compared with what the walk took, and what this front wrote since is added to it: on a node of a few
-topics it is exact, on one of a hundred thousand it may lag what was deleted by seconds.
+while that is long compared with what the walk took, and what this front wrote since is added to it. Where topics are
+few enough for a short walk, nobody is refused before they were counted anew; on a node of a hundred thousand the sum
+may lag what was deleted by seconds.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Census:
         self._broker = broker
         self._bytes = 0
         self._good_until = 0.0
+        self._few = True  # topics, at the last walk
 
     def allow_topics(self, names: tuple[bytes, ...], options: HttpOptions) -> None:
         """Raises 429 if making those of `names` that do not exist would be too much."""
@@ -51,14 +53,19 @@ class Census:
         most = options.max_total_bytes
         if not most:
             return
-        began = perf_counter()
-        if began > self._good_until:
-            self._bytes = sum(status.bytes for status in every_topic(self._broker))
-            ended = perf_counter()
-            self._good_until = ended + _KEPT * (ended - began)
+        if perf_counter() > self._good_until or (self._few and self._bytes + size > most):
+            self._walk()
         if self._bytes + size > most:
             raise throttled(f"all topics hold {self._bytes} bytes; at most {most}", "max_total_bytes", most)
         self._bytes += size
+
+    def _walk(self) -> None:
+        began = perf_counter()
+        topics = every_topic(self._broker)
+        self._bytes = sum(status.bytes for status in topics)
+        self._few = len(topics) <= _PAGE
+        ended = perf_counter()
+        self._good_until = ended + _KEPT * (ended - began)
 
 
 def every_topic(broker: Broker) -> list[TopicStatus]:
