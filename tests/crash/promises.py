@@ -34,6 +34,7 @@ class Log:
     open: dict[int, list[int]] = field(default_factory=dict)  # write -> its numbers, not answered yet
     gone: set[int] = field(default_factory=set)  # numbers whose deletion was acknowledged
     leaving: set[int] = field(default_factory=set)  # numbers whose deletion was asked for
+    deleting: bool = False  # and is under way: what is sent meanwhile, on another connection, may be in time for it
     floor: int = 0  # the highest seq acknowledged before the last restart
     settled: set[int] = field(default_factory=set)  # seqs that have survived a kill
 
@@ -41,6 +42,8 @@ class Log:
         self.sent.update(dict.fromkeys(numbers, write))
         self.sizes[write] = len(numbers)
         self.open[write] = numbers
+        if self.deleting:
+            self.leaving.update(numbers)
 
     def answered(self, write: int, seqs: list[int]) -> None:
         numbers = self.open.pop(write)

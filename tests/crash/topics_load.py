@@ -73,6 +73,7 @@ class World:
     async def _delete(self, port: int) -> None:
         """By tag, by seq, and by both."""
         log = self.pruned
+        log.deleting = False  # in this life
         async with _until_death(port) as talk:
             while True:
                 await asyncio.sleep(0.005)
@@ -90,9 +91,11 @@ class World:
                 leaving = {
                     number for seq, number in log.acked.items() if seq < below and (way == 0 or _tag(number) == tag)
                 }
-                # What is being written meanwhile may be in time to be deleted too.
+                # What is being written, or will be before the answer, may be in time to be deleted too.
                 log.leaving |= leaving | {one for write in log.open.values() for one in write}
+                log.deleting = True
                 await talk.ask("POST", "/v0/topics/pruned/delete", ways[way], Deleted)
+                log.deleting = False
                 log.gone |= leaving
                 self.done += 1
 
