@@ -1,7 +1,7 @@
 """When replies may leave: one subscription for all requests that wait for the same gate.
 
 Every reply, that of a read too, tells of state that may not be durable yet, so every reply waits for the gate that
-stood when it was decided (node/interface.py).
+stood when it was decided (node/interface.py). Only a lease that lasts (`Broker.lasts`) does not ask for one.
 """
 
 from __future__ import annotations

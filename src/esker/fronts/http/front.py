@@ -10,7 +10,8 @@ one set of methods, one place for scopes and one shape of errors, whatever way i
 A request on a hot path that has arrived to its end needs no task (`at_once`): its endpoint hardly ever waits, and when
 the gate opens it calls back.
 
-A reply leaves only after the gate that stood when it was decided, refusals included (departures.py).
+A reply leaves only after the gate that stood when it was decided, refusals included (departures.py); but for a lease of
+jobs that are on disk (`Answer.lasting`), which tells of nothing that could be lost.
 """
 
 from __future__ import annotations
