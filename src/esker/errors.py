@@ -8,6 +8,7 @@
     │   ├── JournalCorrupt damage that is not a torn tail; `esker journal repair` says what is lost
     │   ├── JournalFull    the disk is full; nothing of the failed append is kept
     │   └── SyncFailed     fsync failed; the shard stops and is never retried
+    ├── StoreCorrupt       what the store gives back is not what was written; nothing of it is served
     ├── ArchiveError       a file of the archive could not be read or written; what it holds is tried again later
     ├── LoadRefused        a bulk load, or a part of one, cannot be taken; nothing of it is visible to anyone
     ├── SnapshotRefused    a snapshot of a queue cannot be made or is no longer there; nothing else is touched by that
@@ -102,6 +103,10 @@ class JournalFull(JournalError):
 
 class SyncFailed(JournalError):
     """fsync reported an error, so what the disk holds is unknown."""
+
+
+class StoreCorrupt(EskerError):
+    """The store gives back something else than was written: its files are damaged."""
 
 
 class ArchiveError(EskerError):

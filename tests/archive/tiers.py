@@ -26,6 +26,7 @@ from esker.node.moving import load_of, write_file
 from esker.node.recovery import recover
 from esker.store.checkpoint import Checkpoint
 from esker.store.cold import ColdStore
+from esker.store.cooling import cool
 from esker.store.memory import MemoryStore
 
 TOPIC = b"events"
@@ -110,6 +111,7 @@ class Tiers:
         for piece in [*checkpoint.slices(), checkpoint.last()]:
             self._step()
             self._store.write(piece.puts, piece.deletes, piece.ranges)
+            cool(self.machine, piece, self.machine.totals.hot_bytes)
             self._step()
             self._store.persist()  # the worst case: every write reaches the disk, and then no more do
         self._journal.retire(checkpoint.position)

@@ -66,6 +66,16 @@ configs = st.builds(
 )
 
 
+class _Keep(Random):
+    """Lets nothing leave memory."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+KEEP = _Keep()
+
+
 class LogMachine(RuleBasedStateMachine):
     on_disk = False
 
@@ -220,6 +230,18 @@ class LogMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 9))
     def finish_checkpoint(self, seed: int) -> None:
         self.world.finish_checkpoint(Random(seed))
+
+    @precondition(lambda self: self.world.checkpoint is None)
+    @rule()
+    def checkpoint(self) -> None:
+        """A whole one, after which everything is in the store and in memory."""
+        self.world.begin_checkpoint()
+        self.world.finish_checkpoint(KEEP)
+
+    @rule()
+    def cool(self) -> None:
+        """Memory may become short at any time, also between the slices of a checkpoint."""
+        self.world.machine.warmth.cool(0)
 
     @rule(lost=st.integers(0, 5), kept_writes=st.integers(0, 6))
     def crash(self, lost: int, kept_writes: int) -> None:

@@ -18,6 +18,7 @@ from esker.journal.memory import MemoryJournal
 from esker.node.recovery import recover
 from esker.store.checkpoint import Checkpoint
 from esker.store.cold import ColdStore
+from esker.store.cooling import cool
 from esker.store.interface import Puts, Ranges, Store
 from esker.store.memory import MemoryStore
 from esker.store.rocksdb import RocksStore
@@ -96,26 +97,22 @@ class World:
             self.made.append(piece)
         return piece is not None
 
-    def write_slices(self, cool: Random) -> None:
+    def write_slices(self, chance: Random) -> None:
         """Payloads that the store now has leave memory, or not, by chance."""
         self.sync()
         for piece in self.made:
             while not self.store.write(piece.puts, piece.deletes, piece.ranges):
                 self.store.persist()
-            for partition, job in piece.saved:
-                if job.payload is not None and partition.jobs.get(job.seq) is job and cool.random() < 0.6:
-                    partition.cool(job)
-            for log, block in piece.blocks:
-                if cool.random() < 0.6:
-                    log.cool(block)
+            # All that the store has leaves memory, or half of it, or nothing.
+            cool(self.machine, piece, int(self.machine.totals.hot_bytes * min(1.0, 1.5 * chance.random())))
         self.made = []
 
-    def finish_checkpoint(self, cool: Random) -> None:
+    def finish_checkpoint(self, chance: Random) -> None:
         assert self.checkpoint is not None
         while self.make_slice():
             pass
         self.made.append(self.checkpoint.last())
-        self.write_slices(cool)
+        self.write_slices(chance)
         self.store.persist()
         self.journal.retire(self.checkpoint.position)
         self.checkpoint = None

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from esker.columns import arrow, jobids
 from esker.engine.commands import Details
-from esker.engine.queues.job import Job, JobState
+from esker.engine.queues.job import Job, JobState, wrong_size
 from esker.engine.queues.snapshot import STATES, Piece, Selection
 from esker.errors import InvariantBroken
 
@@ -215,7 +215,9 @@ def _payloads(number: int, piece: Piece, jobs: list[Job]) -> list[bytes | None]:
     """Those that are in the store only are read from there."""
     payloads = [job.payload for job in jobs]
     if piece.pin is not None and not piece.pins and not any(payloads):  # all of a deep backlog
-        return list(piece.pin.payloads(number, piece.partition, [job.seq for job in jobs]))
+        cold = piece.pin.payloads(number, piece.partition, [job.seq for job in jobs])
+        _check_sizes(number, piece.partition, jobs, cold)
+        return list(cold)
     rest: list[int] = []
     for place in [place for place, payload in enumerate(payloads) if payload is None]:
         seq = jobs[place].seq
@@ -226,9 +228,16 @@ def _payloads(number: int, piece: Piece, jobs: list[Job]) -> list[bytes | None]:
     if rest:
         assert piece.pin is not None, "a job without a payload and without a pin"
         found = piece.pin.payloads(number, piece.partition, [jobs[place].seq for place in rest])
+        _check_sizes(number, piece.partition, [jobs[place] for place in rest], found)
         for place, payload in zip(rest, found, strict=True):
             payloads[place] = payload
     return payloads
+
+
+def _check_sizes(number: int, index: int, jobs: list[Job], payloads: Sequence[bytes]) -> None:
+    for job, payload in zip(jobs, payloads, strict=True):
+        if len(payload) != job.size:
+            raise InvariantBroken(wrong_size(number, index, job, len(payload)))
 
 
 class _Columns:

@@ -29,12 +29,12 @@ from esker.engine.logs.routers import Routers
 from esker.engine.logs.warmth import Warmth
 from esker.engine.queues import clockwork, cohort, consume, control, durability, held, inspect, produce, replays
 from esker.engine.queues.evolve import EVOLVE as EVOLVE_QUEUE
-from esker.engine.queues.job import Job
+from esker.engine.queues.job import Job, wrong_size
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.queues.sums import Totals
 from esker.engine.replies import Reply
 from esker.engine.topic import Partition, Topic
-from esker.errors import Refusal
+from esker.errors import InvariantBroken, Refusal
 
 PartitionEvent = (
     events.JobEvent | events.JobsEnqueued | events.JobsLeased | events.JobsAcked | events.LogEvent | events.SeqReserved
@@ -218,7 +218,10 @@ class Machine:
     def payload(self, partition: QueuePartition, job: Job) -> bytes:
         if job.payload is not None:
             return job.payload
-        return self.cold.payload(partition.topic.number, partition.index, job.seq)
+        payload = self.cold.payload(partition.topic.number, partition.index, job.seq)
+        if len(payload) != job.size:
+            raise InvariantBroken(wrong_size(partition.topic.number, partition.index, job, len(payload)))
+        return payload
 
     def consumed(self, name: bytes, now: int) -> None:
         """Someone attached to a topic, or was sent of its records: that raises its automatic priority for a while."""

@@ -11,6 +11,7 @@ from esker.node.loopwatch import LoopWatch
 from esker.node.settings import Settings
 from esker.node.shard import Shard
 from esker.store.checkpoint import Checkpoint
+from esker.store.cooling import cool
 from esker.store.interface import Store
 from esker.store.slices import Slice
 
@@ -118,7 +119,7 @@ class Checkpointer:
         for piece in made:
             while not self._store.write(piece.puts, piece.deletes, piece.ranges):
                 await self._persist()
-            self._cool(piece)
+            cool(self._machine, piece, min(self._settings.hot_payloads, self._machine.memory_limit // 4))
             await self._breathe()
         made.clear()
 
@@ -128,16 +129,3 @@ class Checkpointer:
         gathered = self._machine.totals.unsaved_bytes / self._settings.checkpoint_after
         await asyncio.sleep(0 if self._ending else used_s * max(0.0, _PATIENCE - gathered))
         self._resumed_at = time.monotonic()
-
-    def _cool(self, piece: Slice) -> None:
-        """Payloads that the store now has leave memory while there are too many of them."""
-        budget = min(self._settings.hot_payloads, self._machine.memory_limit // 4)
-        totals, warmth = self._machine.totals, self._machine.warmth
-        for log, block in piece.blocks:
-            warmth.saved(log, block)
-        warmth.cool(budget)
-        for partition, job in piece.saved:
-            if totals.hot_bytes <= budget:
-                return
-            if job.payload is not None and partition.jobs.get(job.seq) is job:
-                partition.cool(job)

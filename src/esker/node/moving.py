@@ -194,7 +194,7 @@ def _movable(log: LogPartition, upto: int, hot: int) -> Iterator[Block]:
     """What is in the store and not yet in the archive, without the newest blocks and without those a router needs."""
     last = log.blocks[-hot].first_seq
     for block in log.blocks_after(log.files.upto):
-        if block.first_seq >= last or block.end - 1 > upto or block in log.unsaved.grown:
+        if block.first_seq >= last or block.end - 1 > upto or not block.coolable:
             return
         yield block
 

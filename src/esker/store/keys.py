@@ -26,8 +26,10 @@ import msgspec
 from esker.engine.config import Pause, TopicConfig
 from esker.engine.queues.sums import Counters
 
-FORMAT = 1
-"""Version of this layout. To change it: raise the number, teach `checkpoint.load` to read the one before, and say in
+FORMAT = 2
+"""Version of this layout. 2: the records of a block have a checksum; those of format 1 are read as they are.
+
+To change it: raise the number, teach `checkpoint.load` to read the one before, and say in
 docs/decisions what an upgrade does."""
 
 META = b"m"

@@ -8,6 +8,9 @@ long; marks that are ahead hide nothing from a recovery, which asks for records 
 A block leaves the store one checkpoint later than the state stops to mention it: until then a crash could lead back to
 a position from which a router has to copy its records again. The same holds for the records of a block that went to
 the archive: first an outline of it is written, and one checkpoint later they go.
+
+The records of a block are stored behind a checksum of them and of their key, which every reader checks: a damaged
+block, or one that is not the one asked for, is an error and never an answer.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from esker.engine import limits
 from esker.engine.logs.archived import ArchivedFile
 from esker.engine.logs.block import Block, BlockTags, Content, Outline, PackedContent, body_size, offsets
 from esker.engine.logs.gaps import Gap
 from esker.engine.logs.partition import LogPartition
-from esker.errors import InvariantBroken
+from esker.errors import InvariantBroken, StoreCorrupt
 from esker.store import keys
 from esker.store.idempotency import KeyShare, load_keys
 from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
@@ -62,6 +67,8 @@ _decode_packed = msgspec.msgpack.Decoder(PackedContent).decode
 _decode_outline = msgspec.msgpack.Decoder(Outline).decode
 _decode_tags = msgspec.msgpack.Decoder(BlockTags).decode
 
+_SEALED = b"\xc1"  # before a checksum and a content: a byte with which no msgpack value begins
+_SEAL_BYTES = len(_SEALED) + 8
 _ONE_STAMP = b"\x93\x91\x00\x91\xcf"  # how a content begins whose records came together; then 8 bytes, then they
 
 
@@ -97,6 +104,7 @@ class LogShare:
         else:  # to be written if the class changes
             unsaved.marked = {block for block in unsaved.marked if block.live}
         unsaved.wipe = False
+        unsaved.ahead_from = 0
         unsaved.cleared_below = max(unsaved.cleared_below, unsaved.stale_below)
         unsaved.stale_below = max(unsaved.stale_below, unsaved.dropped_below)
         unsaved.stale, unsaved.dropped = unsaved.dropped, []
@@ -116,6 +124,8 @@ class LogShare:
         ranges: list[Range] = []
         if unsaved.stale_below > unsaved.cleared_below:
             ranges = keys.blocks_between(*self._place, unsaved.cleared_below, unsaved.stale_below)
+        if unsaved.ahead_from:
+            ranges += keys.blocks_between(*self._place, unsaved.ahead_from, limits.SEQ_MAX + 1)
         if unsaved.bodies_stale_below > unsaved.bodiless_below and self._log.topic.journaled:
             ranges.append(keys.bodies_between(*self._place, unsaved.bodiless_below, unsaved.bodies_stale_below))
         return ranges
@@ -149,13 +159,14 @@ class LogShare:
             return size
         if len(content.bodies) > header.count:
             content = content.head(header.count)
-        puts.append((keys.block_key(b"r", *self._place, seq), _encode(content)))
+        records_key = keys.block_key(b"r", *self._place, seq)
+        puts.append((records_key, _sealed(records_key, _encode(content))))
         size += len(puts[-1][1])
         if header.tagged:
             sizes = [body_size(body) for body in content.bodies]
             tags = BlockTags(sizes, [(offset, body.tag) for offset, body in enumerate(content.bodies) if body.tag])
             puts.append((keys.block_key(b"g", *self._place, seq), _encode(tags)))
-        piece.blocks.append((self._log, block))
+        piece.blocks.append((self._log, block, header.count))
         return size
 
 
@@ -203,12 +214,14 @@ def load_log(store: Store, log: LogPartition) -> bool:
         seq = int.from_bytes(key[len(start) :], "big")
         if seq < header.base:
             leftovers = True
-        elif seq <= header.head_seq:  # else its events are yet to be folded
+        elif seq <= header.head_seq:
             blocks.append(_load_block(store, place, seq, _decode_block(value), header.head_seq))
+        else:  # its events are yet to be folded, and the blocks that they make need not begin where this one does
+            log.unsaved.ahead_from = header.head_seq + 1
     log.load(blocks, _load_tags(store, place))
     load_keys(store, place, log.dedup)
     log.unsaved.stale_below = header.base if leftovers else 0
-    return _find_stale_bodies(store, log) or leftovers
+    return _find_stale_bodies(store, log) or leftovers or bool(log.unsaved.ahead_from)
 
 
 def _find_stale_bodies(store: Store, log: LogPartition) -> bool:
@@ -222,7 +235,7 @@ def _find_stale_bodies(store: Store, log: LogPartition) -> bool:
 
 def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHeader, head_seq: int) -> Block:
     block = Block(seq, header.first_ts, None)
-    block.count = header.count
+    block.count = block.stored = header.count
     block.size = header.size
     block.live_bytes = header.live_bytes
     block.last_ts = header.last_ts
@@ -236,7 +249,7 @@ def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHea
 def _cut(block: Block, count: int, content: Content) -> None:
     """A checkpoint that was cut short left more records than its header knows: they will be folded again."""
     content = content.head(count)
-    block.count = count
+    block.count = block.stored = count
     block.gone &= (1 << count) - 1
     block.size = sum(map(body_size, content.bodies))
     block.live_bytes = sum(body_size(content.bodies[offset]) for offset in offsets(block.live))
@@ -262,15 +275,34 @@ def stored_content(store: Store, number: int, index: int, first_seq: int) -> Con
 def packed_content(store: Store, number: int, index: int, first_seq: int) -> PackedContent:
     """For who wants the records of many blocks, and may not need them one by one."""
     stored = _stored(store, number, index, first_seq)
-    if not stored.startswith(_ONE_STAMP):
+    if stored[: len(_ONE_STAMP)] != _ONE_STAMP:
         return _decode_packed(stored)
     start = len(_ONE_STAMP) + 8  # known without walking over all records to find the end of the last
     stamp = int.from_bytes(stored[len(_ONE_STAMP) : start], "big")
-    return PackedContent([0], [stamp], msgspec.Raw(memoryview(stored)[start:]))
+    return PackedContent([0], [stamp], msgspec.Raw(stored[start:]))
 
 
-def _stored(store: Store, number: int, index: int, first_seq: int) -> bytes:
-    stored = store.get(keys.block_key(b"r", number, index, first_seq))
+def _stored(store: Store, number: int, index: int, first_seq: int) -> memoryview:
+    """The packed content. Raises InvariantBroken when it is missing, StoreCorrupt when it is not what was written."""
+    key = keys.block_key(b"r", number, index, first_seq)
+    stored = store.get(key)
     if stored is None:
         raise InvariantBroken(f"the records of block {number}/{index}/{first_seq} are not in the store")
-    return stored
+    content = memoryview(stored)
+    if not stored.startswith(_SEALED):  # written by format 1, which had no checksums
+        return content
+    content = content[_SEAL_BYTES:]
+    if stored[len(_SEALED) : _SEAL_BYTES] != _checksum(key, content):
+        raise StoreCorrupt(
+            f"the records of block {number}/{index}/{first_seq} in the store are damaged: their checksum does not match"
+        )
+    return content
+
+
+def _sealed(key: bytes, content: bytes) -> bytes:
+    return b"".join((_SEALED, _checksum(key, content), content))
+
+
+def _checksum(key: bytes, content: bytes | memoryview) -> bytes:
+    """Of the content at this key: a value under another block's key does not pass."""
+    return xxh3_64_digest(content, xxh3_64_intdigest(key))

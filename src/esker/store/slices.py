@@ -23,7 +23,7 @@ class Slice(NamedTuple):
     deletes: list[bytes]
     ranges: list[Range]
     saved: list[tuple[QueuePartition, Job]]
-    blocks: list[tuple[LogPartition, Block]] = []  # noqa: RUF012 given wherever it is filled
+    blocks: list[tuple[LogPartition, Block, int]] = []  # noqa: RUF012 with the count of records; given wherever it is filled
 
 
 NOTHING = Slice([], [], [], [])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from sys import getsizeof
 
+import pytest
+
 from esker.engine import limits
 from esker.engine.commands import Append, NewRecord
 from esker.engine.logs.block import Block, Content
 from esker.engine.logs.warmth import Warmth
-from esker.errors import Code, Refusal
+from esker.errors import Code, InvariantBroken, Refusal
+from esker.store import keys
+from esker.store.cooling import cool
 from tests.engine.logs.rig import LogRig, T
 
 
@@ -20,8 +24,7 @@ def save(rig: LogRig) -> None:
     rig.world.sync()
     for piece in pieces:
         rig.world.store.write(piece.puts, piece.deletes, piece.ranges)
-        for log, block in piece.blocks:
-            rig.world.machine.warmth.saved(log, block)
+        cool(rig.world.machine, piece, rig.world.machine.totals.hot_bytes)
     rig.world.store.persist()
     rig.world.journal.retire(rig.world.checkpoint.position)
     rig.world.checkpoint = None
@@ -45,6 +48,40 @@ def test_the_blocks_saved_longest_ago_leave_memory_first() -> None:
     assert hot(rig) == [256 * 3 + 1, 256 * 4 + 1]
     assert rig.seqs(1000) == list(range(1001, 256 * 5 + 1))
     assert rig.seqs() == list(range(1, 1001))
+
+
+def test_a_block_that_a_checkpoint_has_captured_and_not_yet_written_stays_in_memory() -> None:
+    """The checkpoint writes other topics first, and memory is short by then."""
+    rig = LogRig()
+    later = b"later"  # topics are written in the order in which they were made
+    rig.write_many(1)
+    rig.write(*[b"1"] * 100, topic=later)
+    save(rig)
+    rig.write_many(1)
+    rig.write(*[b"2"] * 100, topic=later)
+    rig.world.begin_checkpoint()
+    assert rig.world.checkpoint is not None
+    for piece in rig.world.checkpoint.slices():
+        rig.world.store.write(piece.puts, piece.deletes, piece.ranges)
+        cool(rig.world.machine, piece, 0)
+        assert [record.data for record in rig.read(topic=later).records] == [b"1"] * 100 + [b"2"] * 100
+    assert rig.world.machine.totals.hot_bytes == 0
+
+
+def test_a_block_that_is_shorter_in_the_store_than_it_should_be_is_never_served() -> None:
+    rig = LogRig()
+    rig.write_many(100)
+    save(rig)
+    shorter = rig.world.store.get(keys.block_key(b"r", rig.log.topic.number, 0, 1))
+    rig.write_many(1)
+    save(rig)
+    rig.world.machine.warmth.cool(0)
+    assert shorter is not None
+    rig.world.store.write([(keys.block_key(b"r", rig.log.topic.number, 0, 1), shorter)])
+    with pytest.raises(InvariantBroken, match="has 100 of 101 records in the store"):
+        rig.seqs()
+    with pytest.raises(InvariantBroken, match="has 100 of 101 records in the store"):
+        rig.write_many(1)
 
 
 def test_what_no_checkpoint_has_saved_stays_in_memory() -> None:

@@ -168,7 +168,7 @@ def runs_from(seqs: Iterable[int]) -> list[int]:
 class Block:
     __slots__ = (
         "content", "count", "first_seq", "first_ts", "gone", "hot_bytes", "last_ts", "live_bytes", "size",
-        "sizes", "tagged",
+        "sizes", "stored", "tagged",
     )  # fmt: skip
 
     def __init__(self, first_seq: int, ts: int, content: Content | None) -> None:
@@ -183,6 +183,7 @@ class Block:
         self.sizes: array[int] | None = None  # where some have a tag: those go one by one, and often when it is cold
         self.content = content
         self.hot_bytes = 0  # what the content costs in memory
+        self.stored = 0  # how many of its records the store has, from the first on
 
     @property
     def end(self) -> int:
@@ -197,6 +198,11 @@ class Block:
     def live(self) -> int:
         """The mask of the records that are not gone."""
         return ~self.gone & ((1 << self.count) - 1)
+
+    @property
+    def coolable(self) -> bool:
+        """Whether the store has every record. Content may leave memory on no other condition."""
+        return self.stored >= self.count
 
     def append(self, ts: int, bodies: Sequence[RecordBody], size: int) -> int:
         """Adds records that fit. Returns what they cost in memory."""

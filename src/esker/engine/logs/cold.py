@@ -68,11 +68,7 @@ class ColdBlocks:
         place = topic, block.first_seq
         content = self._recent.get(place)
         if content is None or len(content.bodies) < block.count:  # it has grown since, was saved again, and cooled
-            content = self._cold.block(topic, 0, block.first_seq)
-            if len(content.bodies) < block.count:
-                raise InvariantBroken(
-                    f"block {topic}/{block.first_seq} has {len(content.bodies)} of {block.count} records in the store"
-                )
+            content = self._reload(topic, block)
             self._recent[place] = content
             if len(self._recent) > _KEPT:
                 self._recent.popitem(last=False)
@@ -86,6 +82,15 @@ class ColdBlocks:
 
     def take(self, topic: int, block: Block) -> Content:
         """The content of a cold block, for the caller to change."""
-        content = self._cold.block(topic, 0, block.first_seq).head(block.count)
+        content = self._reload(topic, block).head(block.count)
         self._recent.pop((topic, block.first_seq), None)
+        return content
+
+    def _reload(self, topic: int, block: Block) -> Content:
+        """Raises InvariantBroken where the store has fewer records than the block has."""
+        content = self._cold.block(topic, 0, block.first_seq)
+        if len(content.bodies) < block.count:
+            raise InvariantBroken(
+                f"block {topic}/{block.first_seq} has {len(content.bodies)} of {block.count} records in the store"
+            )
         return content

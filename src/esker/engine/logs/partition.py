@@ -52,8 +52,8 @@ class Unsaved:
     """What the next checkpoint has to write or remove."""
 
     __slots__ = (
-        "blanks", "bodies_stale_below", "bodiless_below", "cleared_below", "dropped", "dropped_below", "grown", "hurt",
-        "marked", "outlined", "stale", "stale_below", "wipe",
+        "ahead_from", "blanks", "bodies_stale_below", "bodiless_below", "cleared_below", "dropped", "dropped_below",
+        "grown", "hurt", "marked", "outlined", "stale", "stale_below", "wipe",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -67,6 +67,7 @@ class Unsaved:
         self.stale_below = 0
         self.cleared_below = 0  # the store has nothing before this
         self.wipe = False  # nothing that the store has counts
+        self.ahead_from = 0  # blocks from this on are of a checkpoint that a crash cut short; 0: there are none
         self.outlined: set[Block] = set()  # are in the archive, and the store has no outline of them
         self.bodies_stale_below = 0  # blocks before this were in the archive when the last checkpoint began
         self.bodiless_below = 0  # the store has no records before this
@@ -316,9 +317,7 @@ class LogPartition:
             if block.end > event.last + 1:
                 break
             self.unsaved.outlined.add(block)
-            if block not in self.unsaved.grown:  # else its content leaves memory when the store has seen it
-                self._heat(-block.hot_bytes)
-                block.content, block.hot_bytes = None, 0
+            self.cool(block)
         self._release(event.first, event.last)
 
     def _release(self, first: int, last: int) -> None:
@@ -409,7 +408,7 @@ class LogPartition:
 
     def cool(self, block: Block) -> None:
         """Drops the content of a block from memory if the store has all of it."""
-        if not block.hot_bytes or block in self.unsaved.grown:
+        if not block.hot_bytes or not block.coolable:
             return
         block.content = None
         self._heat(-block.hot_bytes)

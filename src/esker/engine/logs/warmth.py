@@ -36,4 +36,4 @@ class Warmth:
                 self._saved[block] = log
                 self._saved.move_to_end(block, last=False)
                 return
-            log.cool(block)  # one that has grown since stays, and comes here again when it is saved
+            log.cool(block)  # one that has grown since stays, and is listed again when it is saved

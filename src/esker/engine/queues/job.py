@@ -43,6 +43,11 @@ class Job(msgspec.Struct, gc=False, array_like=True):
     payload: bytes | None = None
 
 
+def wrong_size(number: int, index: int, job: Job, size: int) -> str:
+    """What to say when the store gives back another payload than was saved."""
+    return f"the payload of job {number}/{index}/{job.seq} has {size} of {job.size} bytes in the store"
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Job).decode
 
