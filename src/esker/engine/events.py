@@ -49,7 +49,10 @@ class TopicPaused(_Event, frozen=True, tag=4):
 
 
 class SeqReserved(_Event, frozen=True, tag=5):
-    """Seqs below `ceiling` may have been given out, even if no record of them is left."""
+    """Seqs below `ceiling`, and none from it on, may have been given out, even if no record of them is left.
+
+    The ceiling comes down again when the partition is idle.
+    """
 
     topic: int
     partition: int

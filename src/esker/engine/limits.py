@@ -68,6 +68,10 @@ STALE_WAKES_MAX = 1024
 # Sequences promised on disk ahead of their use, so that a class that may lose its tail never reuses one.
 SEQ_RESERVE = 4096
 
+# A partition that gives out no seq for this long gives its reserve back, so that a crash later on leaves no gap. Longer
+# would leave more gaps; shorter would make more slow writers wait for the sync of a new reserve.
+SEQ_RESERVE_IDLE_MS = 5000
+
 # At-most-once jobs already delivered, kept so that a late ACKJOB or SHOW finds them; the oldest leave first.
 SPENT_JOBS_MAX = 10_000
 

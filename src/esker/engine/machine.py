@@ -76,6 +76,8 @@ class Machine:
         self.touched: set[Partition] = set()
         self.graveyard: list[dict[int, Job] | dict[int, Block]] = []  # memory to be freed in small steps
         self.sweep: list[int] = []  # topics to look at for idleness in this round
+        # Partitions with a reserve of seqs: their next seq when last looked at, and when that was; oldest first.
+        self.reserves: dict[Partition, tuple[int, int]] = {}
         self.routers = Routers()
         self.loads = loads.Loads()
         self.warmth = Warmth()
@@ -134,6 +136,29 @@ class Machine:
         if not partition.topic.synced and partition.next_seq + seqs > partition.ceiling:
             ceiling = partition.next_seq + seqs + limits.SEQ_RESERVE
             self.record_shared(events.SeqReserved(partition.topic.number, partition.index, ceiling))
+            self.reserves[partition] = partition.next_seq, self.last_ms
+
+    def return_idle_reserves(self, now: int, limit: int) -> None:
+        """Takes the promised ceilings of partitions down that have given out no seq for a while.
+
+        A crash before this event is on disk marks the reserve as a gap, as it should: the records that were given seqs
+        may be lost as well. Once it is on disk, so is everything before it.
+        """
+        reserves = self.reserves
+        for _ in range(min(limit, len(reserves))):
+            partition, (seen, since_ms) = next(iter(reserves.items()))
+            if now - since_ms < limits.SEQ_RESERVE_IDLE_MS:
+                return
+            del reserves[partition]
+            topic = partition.topic
+            if self.topics.get(topic.number) is not topic or partition.ceiling <= partition.next_seq:
+                continue
+            if partition.next_seq == seen:
+                event = events.SeqReserved(topic.number, partition.index, partition.next_seq)
+                self.fold(event)
+                self.outbox.append(event)
+            else:
+                reserves[partition] = partition.next_seq, now
 
     def record_shared(self, event: events.Event) -> None:
         """Makes an event of a topic happen; always journalled and synced, whatever the topic's class."""

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from esker.engine import limits
-from esker.engine.commands import Ack, Append, CreateTopic, Enqueue, Lease, Length, NewJob, NewRecord, PutTopic
+from esker.engine.commands import (
+    Ack,
+    Append,
+    CreateTopic,
+    DropTopic,
+    Enqueue,
+    Lease,
+    Length,
+    NewJob,
+    NewRecord,
+    PutTopic,
+)
 from esker.engine.config import Durability, TopicConfig
 from esker.engine.replies import Added, Count, Leased, Tombstone, TopicPut, TopicView
 from tests.engine.logs.rig import LogRig, T
@@ -297,3 +308,57 @@ def test_a_last_block_that_was_all_deleted_is_never_filled_again(saved: bool, cu
         rig.crash()
         assert rig.seqs() == [*range(1, 257), *range(267, 272)]
     assert rig.delete(tag=b"y").deleted == 5
+
+
+def idle(rig: LogRig) -> None:
+    for _ in range(2):  # the first look sees that seqs were given out, the second that none were since
+        rig.pass_ms(limits.SEQ_RESERVE_IDLE_MS)
+
+
+@pytest.mark.parametrize("durability", [Durability.DISK, Durability.MEMORY])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_crash_leaves_no_hole_in_a_log_that_was_idle(durability: Durability, saved: bool) -> None:
+    rig = LogRig(durability=durability)
+    rig.write_many(3)
+    idle(rig)
+    if saved:
+        rig.checkpoint()
+    rig.crash()
+    assert rig.state().next_seq == 4
+    assert rig.write(b"4").first_seq == 4
+    assert rig.read().tombstone is None
+
+
+def test_a_crash_that_takes_the_end_of_an_idle_log_still_gives_out_no_seq_twice() -> None:
+    rig = LogRig(durability=Durability.DISK)
+    rig.write(b"1")
+    rig.world.sync()
+    lost = rig.write(b"2").first_seq
+    idle(rig)
+    rig.crash_losing(2)  # the record, and the event that gave the reserve back
+    assert rig.write(b"3").first_seq > lost
+
+
+def test_a_log_that_is_written_to_keeps_its_reserve() -> None:
+    rig = LogRig(durability=Durability.DISK)
+    for number in range(5):
+        rig.write(b"%d" % number)
+        rig.pass_ms(limits.SEQ_RESERVE_IDLE_MS)
+    assert rig.log.ceiling > rig.log.next_seq
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_idle_one() -> None:
+    rig = LogRig(durability=Durability.DISK)
+    rig.write(b"1")
+    rig.do(DropTopic(T))
+    rig.put(durability=Durability.DISK)
+    idle(rig)
+    assert rig.write(b"1").first_seq == 1
+
+
+def test_an_idle_ephemeral_log_goes_on_behind_the_last_seq_that_it_gave_out() -> None:
+    rig = LogRig(durability=Durability.EPHEMERAL)
+    rig.write_many(3)
+    idle(rig)
+    rig.crash()
+    assert rig.write(b"4").first_seq == 4

@@ -305,7 +305,7 @@ class LogPartition:
             self.next_seq = max(self.next_seq, self.head_seq + 1)
 
     def reserved(self, event: events.SeqReserved) -> None:
-        self.ceiling = max(self.ceiling, event.ceiling)
+        self.ceiling = event.ceiling
 
     def key_remembered(self, event: events.KeyRemembered) -> None:
         self.dedup.remember(event.key, event.ts, event.seq, event.count)

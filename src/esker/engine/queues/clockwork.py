@@ -37,6 +37,7 @@ def tick(machine: Machine, command: commands.Tick, now: int) -> Reply:
     if len(wakes) > machine.wakes_limit:
         _forget_stale_wakes(machine)
     _sweep_idle(machine, now)
+    machine.return_idle_reserves(now, limits.TIMERS_PER_TURN)
     _bury(machine)
     return None
 

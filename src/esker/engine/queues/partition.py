@@ -381,7 +381,7 @@ class QueuePartition:
         return {} if looked_at else gone
 
     def reserved(self, event: events.SeqReserved) -> None:
-        self.ceiling = max(self.ceiling, event.ceiling)
+        self.ceiling = event.ceiling
 
     def key_remembered(self, event: events.KeyRemembered) -> None:
         self.dedup.remember(event.key, event.ts, event.seq, event.count)
