@@ -65,6 +65,29 @@ def test_a_variable_that_is_no_setting_is_refused(tmp_path: Path) -> None:
     assert "memory_limt" in _refused(_esker("serve", "--data", str(tmp_path / "data"), ESKER_MEMORY_LIMT="1gb"))
 
 
+_WITHOUT_PYARROW = """
+import importlib.util, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyarrow":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "pyarrow" else find_spec(name, package)
+from esker.cli.main import app
+app()
+"""
+
+
+def test_an_archive_without_its_packages_is_refused_in_one_line(tmp_path: Path) -> None:
+    arguments = ["serve", "--data", str(tmp_path / "data"), "--archive", str(tmp_path / "archive")]
+    result = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_PYARROW, *arguments, "--resp-port", "0", "--http-port", "0"],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert "pip install 'esker[server,archive]'" in _refused(result)
+
+
 def test_a_directory_of_something_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear ann")
     assert "--data" in _refused(_esker("serve", "--data", str(tmp_path), "--resp-port", "0"))

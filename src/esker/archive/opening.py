@@ -24,11 +24,15 @@ class Owner(msgspec.Struct, frozen=True):
     node: str
 
 
-def open_archive(where: str, node: str) -> ArchiveStore:
-    """Opens the archive of a node. Raises SettingsError when it cannot be used, or belongs to another node."""
+def check_installed() -> None:
+    """Raises SettingsError when the packages of an archive are missing. Call it before anything imports them."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise SettingsError(f"setting archive needs {' and '.join(missing)}: pip install 'esker[archive]'")
+        raise SettingsError(f"setting archive needs {' and '.join(missing)}: pip install 'esker[server,archive]'")
+
+
+def open_archive(where: str, node: str) -> ArchiveStore:
+    """Opens the archive of a node. Raises SettingsError when it cannot be used, or belongs to another node."""
     try:
         store = _open(where)
         _own(store, node)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from esker.archive.opening import check_installed
 from esker.engine.commands import Command, Lease, Read
 from esker.engine.config import TopicConfig
 from esker.engine.events import NodeStarted
@@ -270,6 +271,7 @@ class Node:
 def _open_archive(settings: Settings, node_id: str, events: EventProcess) -> Archiving | None:
     if not settings.archive:
         return None
+    check_installed()
     from esker.node.archiving import Archiving  # brings pyarrow along, which a node without an archive never loads
 
     return Archiving(settings, node_id, events)

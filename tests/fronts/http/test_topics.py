@@ -158,7 +158,7 @@ def test_a_page_that_ends_exactly_has_no_next(one: Web, topic: str) -> None:
 
 def test_page_sizes_are_brought_into_bounds(one: Web, topic: str) -> None:
     one.put(f"{topic}:1")
-    for size in ("0", "1001", "99999999999999999999"):
+    for size in ("0", "-467", "1001", "99999999999999999999"):
         assert len(listed(one.ask("GET", f"/v0/topics?prefix={topic}:&page_size={size}"), "topics")) == 1
     assert one.refused("GET", "/v0/topics?page_size=many", status=400).code == "invalid_request"
 
@@ -192,7 +192,15 @@ def test_a_topic_with_records_survives_a_delete_if_empty(web: Web, topic: str) -
     web.write(topic, 1, 2)
     refused = web.refused("DELETE", f"/v0/topics/{topic}?if_empty=true", status=409)
     assert (refused.code, refused.detail) == ("topic_not_empty", {"topic": topic, "count": 2})
-    assert web.ask("DELETE", f"/v0/topics/{topic}?if_empty=maybe")["deleted"] is True, "neither true nor false: no"
+    assert web.ask("DELETE", f"/v0/topics/{topic}?if_empty=0")["deleted"] is True
+
+
+@pytest.mark.parametrize("value", ["True", "yes", "on", "maybe", "", "TRUE", "2"])
+def test_a_guard_that_is_not_understood_deletes_nothing(web: Web, topic: str, value: str) -> None:
+    web.put(topic)
+    web.write(topic, 1)
+    assert web.refused("DELETE", f"/v0/topics/{topic}?if_empty={value}", status=400).code == "invalid_request"
+    assert web.ask("GET", f"/v0/topics/{topic}")["count"] == 1
 
 
 @pytest.mark.parametrize("name", ["-a", ".a", "a b", "a%2Fb", "%C3%A9", "a" * 256, "a%00", "a>b", "a%7E"])

@@ -107,7 +107,9 @@ def test_config_shows_and_sets_what_exists(broker: Broker) -> None:
         )
         assert "maxclients" in str(wire("CONFIG", "SET", "maxclients", "many"))
         assert wire("CONFIG", "SET", "nonsense", "1") == Failure("ERR Unsupported CONFIG parameter: nonsense")
-        assert str(wire("CONFIG", "REWRITE")).startswith("ERR The server is running without a config file")
+        refused = str(wire("CONFIG", "REWRITE"))
+        assert refused.startswith("ERR The server is running without a config file")
+        assert "esker.toml" in refused
         assert wire("CONFIG", "RESETSTAT") == Simple("OK")
         assert facts(wire("INFO", "stats"))["total_commands_processed"] in ("0", "1")
 

@@ -146,13 +146,23 @@ class Call:
             return True
         return False if value in _FALSE else default
 
+    def guard(self, name: str) -> bool:
+        """A boolean of the query that keeps a call from doing harm: a value that is not understood is refused."""
+        value = self.query.get(name)
+        if value is None or value in _FALSE:
+            return False
+        if value in _TRUE:
+            return True
+        raise invalid(f"{name} is {value[:40]!r}; expected true, 1, false or 0")
+
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """A number of the query, brought into its bounds."""
         text = self.query.get(name)
         if text is None or not text:
             return default
-        if not (text.isascii() and text.isdigit() and len(text) <= 20):
-            raise invalid(f"{name} is {text[:40]!r}; expected a number")
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+            raise invalid(f"{name} is {text[:40]!r}; expected a whole number, {least} to {most}")
         return min(max(int(text), least), most)
 
     # -- what this key may do

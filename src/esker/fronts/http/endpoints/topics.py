@@ -110,7 +110,7 @@ def _listed(status: TopicStatus) -> ListedTopic:
 
 async def delete_topic(call: Call) -> Answer:
     name = named_topic(call)
-    command = DropTopic(name, if_empty=call.switch("if_empty", False))
+    command = DropTopic(name, if_empty=call.guard("if_empty"))
     dropped = expect(TopicDropped, call.front.broker.handle(command), name)
     removed = [router.decode("utf-8", "backslashreplace") for router in dropped.routers_removed]
     return Answer(encode(TopicDeletedAnswer(name.decode(), dropped.deleted, removed)))

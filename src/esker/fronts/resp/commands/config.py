@@ -152,7 +152,10 @@ def config(client: Connection, arguments: list[bytes]) -> bytes:
         client.server.reset_stats()
         return encoding.OK
     if subcommand == b"REWRITE" and len(arguments) == 2:
-        raise CommandError("ERR The server is running without a config file that it could rewrite")
+        raise CommandError(
+            "ERR The server is running without a config file that it could rewrite. To keep a change, put it into "
+            "esker.toml (`esker settings` lists the names) or start the node with --set NAME=VALUE"
+        )
     raise CommandError("ERR Unknown CONFIG subcommand or wrong number of arguments. Try GET, SET, RESETSTAT, REWRITE.")
 
 
