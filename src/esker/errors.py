@@ -9,6 +9,7 @@
     │   ├── JournalFull    the disk is full; nothing of the failed append is kept
     │   └── SyncFailed     fsync failed; the shard stops and is never retried
     ├── StoreCorrupt       what the store gives back is not what was written; nothing of it is served
+    ├── StoreFailed        the store could not write; it is opened again and the write repeated (node/checkpointer.py)
     ├── ArchiveError       a file of the archive could not be read or written; what it holds is tried again later
     ├── LoadRefused        a bulk load, or a part of one, cannot be taken; nothing of it is visible to anyone
     ├── SnapshotRefused    a snapshot of a queue cannot be made or is no longer there; nothing else is touched by that
@@ -107,6 +108,10 @@ class SyncFailed(JournalError):
 
 class StoreCorrupt(EskerError):
     """The store gives back something else than was written: its files are damaged."""
+
+
+class StoreFailed(EskerError):
+    """The store could not do what was asked; after `reopen` it can be asked again."""
 
 
 class ArchiveError(EskerError):

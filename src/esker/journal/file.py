@@ -145,6 +145,10 @@ class FileJournal:
     def has_room(self) -> bool:
         return not self._shelf.full
 
+    @property
+    def free_bytes(self) -> int | None:
+        return self._shelf.free_bytes
+
     def retire(self, upto: int) -> None:
         """Segments wholly at or below `upto` go, except the newest. Returns at once; `settle` waits for it."""
         with self._segments_lock:

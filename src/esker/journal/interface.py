@@ -47,6 +47,10 @@ class Journal(Protocol):
     def has_room(self) -> bool:
         """False when the disk is so full that only small work (acks, leases) should still be accepted."""
 
+    @property
+    def free_bytes(self) -> int | None:
+        """How much the journal can still grow, as far as is known; None: nobody knows."""
+
     def retire(self, upto: int) -> None:
         """Batches up to and including `upto` are in a checkpoint and may go."""
 

@@ -56,6 +56,10 @@ class MemoryJournal:
     def has_room(self) -> bool:
         return True
 
+    @property
+    def free_bytes(self) -> int | None:
+        return None
+
     def retire(self, upto: int) -> None:
         # The newest batch stays, as in a file, so that the last position outlives a restart.
         while self._first <= upto and len(self._batches) > 1:

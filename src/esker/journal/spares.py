@@ -43,6 +43,7 @@ class SpareShelf:
         notes: list[str],
     ) -> None:
         self.full = False
+        self.free_bytes: int | None = None  # of the disk, when it was last looked at
         self.filling = False  # a spare is being written, which keeps the disk busy
         self._disk = disk
         self._directory = directory
@@ -149,7 +150,7 @@ class SpareShelf:
         """Makes a spare when one is wanted; True when there is too little space to go on as usual."""
         with self._changed:
             wanted, needed = len(self._spares) < _SPARES_WANTED, self._needed
-        free = self._disk.free_bytes(self._directory)
+        self.free_bytes = free = self._disk.free_bytes(self._directory)
         if not wanted:
             return free < self._reserve_bytes
         short = free < self._reserve_bytes + self._segment_bytes

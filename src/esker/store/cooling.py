@@ -12,7 +12,7 @@ from esker.store.slices import Slice
 
 
 def cool(machine: Machine, written: Slice, budget_bytes: int) -> None:
-    """Call it after `written` is in the store, and before the next slice is."""
+    """Call it when the store has `written` durably: what it loses when it is opened again must still be in memory."""
     for log, block, count in written.blocks:
         block.stored = max(block.stored, count)
         machine.warmth.saved(log, block)

@@ -4,6 +4,7 @@ It is always behind the journal and can be rebuilt from an older checkpoint and 
 own. What it promises:
 * `write` is atomic and visible at once; after a crash the store holds a prefix of the writes, never a part of one.
 * After `persist` returns, every write before it survives any crash.
+* `write` and `persist` raise `StoreFailed` when the disk fails them, and from then on until `reopen`. Reads go on.
 * `write` of at most `WRITE_KEYS` keys takes about a millisecond or two: it is called on the event loop. `persist` may
   take long and is called in a thread.
 """
@@ -43,5 +44,12 @@ class Store(StoreView, Protocol):
         """
 
     def persist(self) -> None: ...
+
+    def reopen(self) -> None:
+        """After a failure: writes are taken again, behind a prefix of the earlier ones that holds all persisted ones.
+
+        What was behind that prefix has to be written again. Views end: they raise `StoreFailed`. May take long and is
+        called in a thread. Raises `StoreFailed` when it cannot be done now; reads go on in any case.
+        """
 
     def close(self) -> None: ...

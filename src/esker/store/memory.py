@@ -42,6 +42,9 @@ class MemoryStore:
     def persist(self) -> None:
         self._persisted = dict(self._values)
 
+    def reopen(self) -> None:
+        """Nothing ever fails here."""
+
     def close(self) -> None:
         self.persist()
 

@@ -4,15 +4,20 @@ RocksDB's own log is off: the journal is the log. A write lands in the memtable,
 keys share one column family, so what a flush leaves behind is a prefix of the writes. rocksdict holds the GIL while it
 writes (about 1 us a key, measured), which is why writes are small, and releases it while it flushes, which is why
 `persist` is a flush and belongs in a thread.
+
+After an error in the background (no space for a flush, no descriptor for a file) RocksDB takes no more writes, and
+rocksdict has no way to resume it, so `reopen` opens it anew. That may fail again, on a disk that is still full, so a
+handle that only reads is opened before the old one is closed: it needs no space, and reads go on with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from ctypes import CDLL
 from pathlib import Path
 from threading import Lock
-from weakref import ReferenceType, ref
+from weakref import ReferenceType, WeakSet, ref
 
 from rocksdict import (
     AccessType,
@@ -22,11 +27,13 @@ from rocksdict import (
     Env,
     Options,
     Rdict,
+    RdictIter,
+    Snapshot,
     WriteBatch,
     WriteOptions,
 )
 
-from esker.errors import DataDirectoryError
+from esker.errors import DataDirectoryError, StoreFailed
 from esker.store.interface import Puts, Ranges, StoreView
 
 # Small on purpose: a checkpoint is flushed as a whole anyway, and what is read back the kernel caches as well.
@@ -40,23 +47,29 @@ _malloc_trim = getattr(CDLL(None), "malloc_trim", None)
 class RocksStore:
     def __init__(self, directory: Path, *, read_only: bool = False) -> None:
         """`read_only` changes nothing in the directory, and may be used beside a process that has it open."""
-        access = AccessType.read_only(False) if read_only else AccessType.read_write()
-        try:
-            self._db = Rdict(str(directory), _options(), access_type=access)
-        except Exception as error:  # rocksdict raises plain Exception
-            raise DataDirectoryError(f"cannot open the store in {directory}: {error}") from error
+        self._directory = directory
+        self._db = _open(directory, read_only)
         self._writing = WriteOptions()
         # rocksdict's type stub calls this a method; it is a property.
         setattr(self._writing, "disable_wal", True)  # noqa: B010
         # RocksDB makes a writer wait when memtables or files pile up; here that would stall the event loop with the
         # GIL held.
         self._writing.no_slowdown = True
-        self._read_only = read_only
+        self._reads_only = read_only  # what `_db` is: also while it cannot be opened again for writing
         self._view: ReferenceType[_View] | None = None  # the last one, while nothing was written since
+        self._views: WeakSet[_View] = WeakSet()
 
     def get(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(key)
-        return value
+        while True:
+            db = self._db
+            try:
+                value: bytes | None = db.get(key)
+            except Exception:
+                if db is self._db:
+                    raise
+                # Another thread has opened the store again in between, and closed the handle that was in hand here.
+            else:
+                return value
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         # RocksDB could stop at `end` by itself (iterate_upper_bound), but rocksdict frees that bound too early
@@ -86,7 +99,7 @@ class RocksStore:
         except Exception as error:
             if "Write stall" in str(error):
                 return False
-            raise
+            raise StoreFailed(f"the store could not write: {error}") from error
         return True
 
     def snapshot(self) -> StoreView:
@@ -94,16 +107,35 @@ class RocksStore:
         if view is None:
             view = _View(self._db)
             self._view = ref(view)
+            self._views.add(view)
         return view
 
     def persist(self) -> None:
-        self._db.flush()
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise StoreFailed(f"the store could not write: {error}") from error
         _return_memory()
 
+    def reopen(self) -> None:
+        try:
+            if not self._reads_only:
+                self._replace(_open(self._directory, read_only=True))
+                self._reads_only = True
+            self._replace(_open(self._directory, read_only=False))
+            self._reads_only = False
+        except DataDirectoryError as error:
+            raise StoreFailed(str(error)) from error
+
+    def _replace(self, db: Rdict) -> None:
+        old, self._db = self._db, db
+        self._view = None
+        for view in list(self._views):  # each keeps the old handle open, and with it the lock on the directory
+            view.end()
+        _close(old)
+
     def close(self) -> None:
-        if not self._read_only:
-            self._db.flush()
-        self._db.close()
+        _close(self._db)
 
 
 class _View:
@@ -115,15 +147,24 @@ class _View:
     """
 
     def __init__(self, db: Rdict) -> None:
-        self._db = db
         self.outdated = False  # something was written since, or is about to be
-        self._snapshot = db.snapshot()
-        self._iterator = db.iter()
+        self._handles: tuple[Rdict, Snapshot, RdictIter] | None = (db, db.snapshot(), db.iter())
         self._scanning = Lock()
 
+    def end(self) -> None:
+        """The store is opened again: what this view saw may not be there any more. For any thread."""
+        self._handles = None
+
+    def _opened(self) -> tuple[Rdict, Snapshot, RdictIter]:
+        handles = self._handles
+        if handles is None:
+            raise StoreFailed("the store was opened again after a failed write, which ended this read: start it again")
+        return handles
+
     def get(self, key: bytes) -> bytes | None:
+        _, snapshot, _ = self._opened()
         try:
-            value: bytes = self._snapshot[key]
+            value: bytes = snapshot[key]
         except Exception as error:  # rocksdict raises plain Exception
             if "key not found" in str(error):
                 return None
@@ -133,15 +174,15 @@ class _View:
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
         pair: tuple[bytes, bytes]
+        db, _, iterator = self._opened()
         if not self.outdated:
-            pairs = self._db.items(from_key=start)
+            pairs = db.items(from_key=start)
             if not self.outdated:  # so it was not when they were made
                 for pair in pairs:  # type: ignore[assignment]  # raw mode has only bytes
                     if pair[0] >= end:
                         break
                     found.append(pair)
                 return iter(found)
-        iterator = self._iterator
         with self._scanning:
             iterator.seek(start)
             while iterator.valid() and (key := iterator.key()) < end:
@@ -149,6 +190,20 @@ class _View:
                 iterator.next()
             iterator.status()  # raises what ended it early
         return iter(found)
+
+
+def _open(directory: Path, read_only: bool) -> Rdict:
+    access = AccessType.read_only(False) if read_only else AccessType.read_write()
+    try:
+        return Rdict(str(directory), _options(), access_type=access)
+    except Exception as error:  # rocksdict raises plain Exception
+        raise DataDirectoryError(f"cannot open the store in {directory}: {error}") from error
+
+
+def _close(db: Rdict) -> None:
+    """Whatever a flush can still save is saved. When it cannot, `persist` has said so, or nobody asked for it."""
+    with contextlib.suppress(Exception):  # rocksdict flushes, raises what that met as plain Exception, and closes
+        db.close()
 
 
 def _return_memory() -> None:
