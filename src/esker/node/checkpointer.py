@@ -86,7 +86,8 @@ class Checkpointer:
     async def _run(self) -> None:
         while not self._ending:
             try:
-                await asyncio.wait_for(self._wanted.wait(), _POLL_S)
+                async with asyncio.timeout(_POLL_S):
+                    await self._wanted.wait()
             except TimeoutError:
                 if not self._is_due():
                     continue
@@ -223,7 +224,8 @@ class Checkpointer:
         if not self._ending:
             self._wanted.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._wanted.wait()
         if self._shard.stopped is not None:
             raise ShardStopped(str(self._shard.stopped))
 

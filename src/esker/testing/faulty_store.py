@@ -42,6 +42,7 @@ class FaultyStore(MemoryStore):
         super().__init__()
         self.chance = chance
         self.stalls = stalls
+        self.calls = 0  # of all that can fail
         self.failures = 0
         self.reopened = 0
         self._random = Random(seed)
@@ -73,11 +74,11 @@ class FaultyStore(MemoryStore):
     def reopen(self) -> None:
         self.crash()  # the old handle is closed first, whether or not there will be a new one
         self._meet("reopen", "the store could not be opened")
-        self._broken = False
         self.reopened += 1
 
     def crash(self) -> None:
-        """Forgets what was not persisted, from some write on."""
+        """Forgets what was not persisted, from some write on. What comes after it is a new life."""
+        self._broken = False
         kept = self._unpersisted[: self._random.randint(0, len(self._unpersisted))]
         super().crash()
         for puts, deletes, ranges in kept:
@@ -86,6 +87,7 @@ class FaultyStore(MemoryStore):
         self._unpersisted = []
 
     def _meet(self, step: Step, what: str) -> None:
+        self.calls += 1
         if self._broken and step != "reopen":
             raise StoreFailed(f"{what}: it failed before, and was not opened again")
         planned = bool(self._planned) and self._planned[0] == step
