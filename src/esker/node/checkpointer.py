@@ -70,7 +70,12 @@ class Checkpointer:
         self._unpersisted_bytes = 0
         self.failures = 0
         self.failure: StoreFailed | None = None  # why the running checkpoint does not get on
-        self.failing_since = 0.0
+        self._failing_since = 0.0
+
+    @property
+    def failing_s(self) -> float:
+        """For how long the running checkpoint has been failing; 0.0: it is not."""
+        return 0.0 if self.failure is None else time.monotonic() - self._failing_since
 
     def ask(self) -> None:
         """A checkpoint now, whether or not one is due."""
@@ -186,7 +191,7 @@ class Checkpointer:
         """Opens the store again and repeats what it may have lost, until all of that is durable."""
         pause_s, pause_s_max = self._retry_s
         tries = 0
-        self.failing_since = time.monotonic()
+        self._failing_since = time.monotonic()
         while True:
             tries += 1
             self._note_failure(error, pause_s)
@@ -206,7 +211,7 @@ class Checkpointer:
         self.failure = None
         _diagnostics.warning(
             "the checkpoint goes on: the store writes again",
-            tries=tries, seconds=round(time.monotonic() - self.failing_since, 1),
+            tries=tries, seconds=round(time.monotonic() - self._failing_since, 1),
         )  # fmt: skip
 
     def _note_failure(self, error: StoreFailed, pause_s: float) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from esker.engine.commands import Command, Lease, Read
 from esker.engine.config import Durability, TopicConfig
 from esker.engine.replies import Leased, Reply
+from esker.errors import ShardStopped
 
 if TYPE_CHECKING:
     from esker.node.eventreading import EventRange, EventsWish
@@ -66,6 +67,14 @@ class Broker(Protocol):
     @property
     def gate(self) -> Gate | None:
         """What replies decided until now must wait for; None when all of it is as durable as promised."""
+
+    @property
+    def stopped(self) -> ShardStopped | None:
+        """Why the node no longer serves; None while it does."""
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong while it serves all the same, for anyone to read: no paths, no names. None when nothing is."""
 
     def lasts(self, leased: Leased) -> bool:
         """Whether a lease, just decided, may be told without waiting for the gate: a crash could take only itself."""

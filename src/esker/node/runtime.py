@@ -69,6 +69,9 @@ class Node:
             directory = DataDirectory(Path(settings.data))
             opened.callback(directory.close)
             self.node_id = directory.node_id
+            # Kept open, so that a node without a descriptor left can still tell how it is.
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            opened.callback(os.close, self._statm)
             self._event_process = EventProcess()
             opened.callback(self._event_process.close)
             self._archiving = _open_archive(settings, self.node_id, self._event_process)
@@ -198,6 +201,14 @@ class Node:
         """Why the node no longer serves, if so."""
         return self._shard.stopped
 
+    @property
+    def problem(self) -> str | None:
+        refusal, failing_s = self._machine.refuse_new, self._checkpointer.failing_s
+        problems = [] if refusal is None else [refusal.message]
+        if self._checkpointer.failure is not None:
+            problems.append(f"checkpoints have failed for {failing_s:.0f} s: the journal grows until one succeeds")
+        return "; ".join(problems) or None
+
     def counts(self) -> tuple[int, int]:
         return len(self._machine.names), len(self._machine.routers.numbers)
 
@@ -210,7 +221,7 @@ class Node:
         return {
             "Memory": {
                 "used_memory": machine.memory_bytes(),
-                "used_memory_rss": _resident_bytes(),
+                "used_memory_rss": self._resident_bytes(),
                 "used_memory_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
                 "hot_payload_bytes": machine.totals.hot_bytes,
                 "maxmemory": machine.memory_limit,
@@ -226,6 +237,11 @@ class Node:
                 "checkpoint_in_progress": int(checkpointer.running),
                 "checkpoint_position": checkpointer.last_position,
                 "checkpoint_last_seconds": round(checkpointer.last_seconds, 3),
+                "checkpoint_age_seconds": round(time.monotonic() - checkpointer.last_at, 1),
+                "checkpoint_failures": checkpointer.failures,
+                "checkpoint_failing_seconds": round(checkpointer.failing_s, 1),
+                "checkpoint_error": _line(checkpointer.failure),
+                "stopped": _line(self._shard.stopped),
                 "recovered_events": self.recovered.events,
                 "recovery_seconds": round(self.recovered.seconds, 3),
             },
@@ -264,6 +280,9 @@ class Node:
     def _shard_stopped(self, why: ShardStopped) -> None:
         _diagnostics.critical("shard stopped", why=str(why))
 
+    def _resident_bytes(self) -> int:
+        return int(os.pread(self._statm, 256, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
     def _apply_settings(self) -> None:
         self._machine.memory_limit = self.settings.memory_limit_bytes
 
@@ -277,5 +296,6 @@ def _open_archive(settings: Settings, node_id: str, events: EventProcess) -> Arc
     return Archiving(settings, node_id, events)
 
 
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _line(error: BaseException | None) -> str:
+    """INFO has a fact a line."""
+    return "" if error is None else " ".join(str(error).split())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+import redis
 
 from esker import __version__
 from esker.testing.broker import Broker
+from esker.testing.faults import FaultyDisk
 from tests.fronts.http.web import Web, listed, part
 
 GAUGES = {
@@ -16,10 +18,12 @@ GAUGES = {
     "topics_ready", "topics_recovery_progress", "topics_topic_head_seq", "topics_topic_earliest_seq",
     "topics_topic_records_live", "topics_topic_bytes_live", "topics_topic_queue_ready", "topics_topic_queue_in_flight",
     "topics_wal_queue_depth", "topics_wal_queue_depth_peak", "topics_wal_read_only",
+    "topics_checkpoint_age_seconds", "topics_checkpoint_failing_seconds",
 }  # fmt: skip
 COUNTERS = {
     "topics_uptime_ms", "topics_wal_frames_total", "topics_wal_batches_total", "topics_wal_fsyncs_total",
     "topics_wal_bytes_written_total", "topics_wal_rotations_total", "topics_wal_submit_full_total",
+    "topics_checkpoint_failures_total",
 }  # fmt: skip
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z]+="[^"]*"\})? (-?[0-9.]+)')
 
@@ -40,6 +44,31 @@ def test_readiness(web: Web, topic: str, path: str) -> None:
     assert told.keys() == {"status", "wal_replay_complete", "topics"}
     assert (told["status"], told["wal_replay_complete"]) == ("ready", True)
     assert told["topics"] >= 1
+
+
+def test_a_stopped_shard_is_not_ready_and_every_place_says_why() -> None:
+    disk = FaultyDisk()
+    with Broker(disk=disk) as broker, Web(broker.http_url) as web, redis.Redis(port=broker.resp_port) as client:
+        web.put("log", durable=True)
+        disk.fail_sync(of=".segment")
+        web.refused("POST", "/v0/topics/log", {"records": [{"data": 1}]}, status=500)
+        for path in ("/v0/ready", "/readyz"):
+            answer = web.client.get(path)
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "not_ready"
+            assert "this shard has stopped" in answer.json()["error"]["message"]
+        for path in ("/v0/health", "/healthz"):
+            answer = web.client.get(path)
+            assert answer.status_code == 200, "the process lives"
+            assert answer.json()["status"] == "stopped"
+            assert "this shard has stopped" in answer.json()["problem"]
+        metrics = web.client.get("/metrics")
+        assert metrics.status_code == 200
+        assert "\ntopics_ready 0\n" in metrics.text
+        assert "\ntopics_wal_read_only 1\n" in metrics.text
+        info = client.info("persistence")
+        assert info["aof_last_write_status"] == "err"
+        assert "this shard has stopped" in str(info["stopped"])
 
 
 def test_metrics_as_prometheus_reads_them() -> None:

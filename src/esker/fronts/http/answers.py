@@ -210,12 +210,16 @@ class ExtendedAnswer(Struct):
 
 
 class HealthAnswer(Struct):
+    """`status`: ok, degraded (it serves, with a problem) or stopped (it lives and does not serve)."""
+
     status: str
     version: str
     uptime_ms: int
+    problem: str | UnsetType = UNSET
 
 
 class ReadyAnswer(Struct):
     status: str
     wal_replay_complete: bool
     topics: int
+    problem: str | UnsetType = UNSET  # it serves all the same

@@ -7,7 +7,7 @@ JSON the prefix is dropped and the journal's numbers stand under `wal`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from esker.engine.config import Durability, TopicType
@@ -35,8 +35,8 @@ def _one(name: str, kind: str, says: str, value: int | float) -> Metric:
 
 
 def collect(front: Front) -> list[Metric]:
-    topics = every_topic(front.broker)
-    return [*_node(front, topics), *_each(topics[:TOPICS_MAX], len(topics) > TOPICS_MAX), *_wal(front)]
+    topics = [] if front.broker.stopped is not None else every_topic(front.broker)
+    return [*_node(front, topics), *_each(topics[:TOPICS_MAX], len(topics) > TOPICS_MAX), *_disk(front)]
 
 
 def _node(front: Front, topics: list[TopicStatus]) -> Iterator[Metric]:
@@ -56,9 +56,13 @@ def _node(front: Front, topics: list[TopicStatus]) -> Iterator[Metric]:
     yield _one("watch_sessions", "gauge", "watches that can be resumed", front.watch_sessions)
     if lags := _lags(front):
         yield Metric("consumer_lag", "gauge", "seqs that a consumer has yet to read, as it last reported", lags)
-    yield _one("ready", "gauge", "1 when the node serves", int(not front.stopping.is_set()))
+    yield _one("ready", "gauge", "1 when the node serves", int(_serves(front)))
     yield _one("recovery_progress", "gauge", "part of the journal that was read again after the start", 1)
     yield _one("uptime_ms", "counter", "milliseconds since the start", front.uptime_ms)
+
+
+def _serves(front: Front) -> bool:
+    return not front.stopping.is_set() and front.broker.stopped is None
 
 
 def _lags(front: Front) -> list[tuple[dict[str, str], int | float]]:
@@ -89,13 +93,25 @@ def _each(topics: list[TopicStatus], truncated: bool) -> Iterator[Metric]:
         yield _one("topic_metrics_truncated", "gauge", f"1 when only the first {TOPICS_MAX} topics are shown", 1)
 
 
-def _wal(front: Front) -> Iterator[Metric]:
+def _number(value: int | float | str) -> int | float:
+    return value if isinstance(value, int | float) else float(value)
+
+
+def _disk(front: Front) -> Iterator[Metric]:
     facts = front.broker.facts()
     disk, persistence = facts.get("Disk", {}), facts.get("Persistence", {})
+    rows = (
+        ("failures_total", "counter", "tries of checkpoints that failed", "checkpoint_failures"),
+        ("failing_seconds", "gauge", "for how long none has succeeded since one failed; 0: all is well",
+         "checkpoint_failing_seconds"),
+        ("age_seconds", "gauge", "since the last one was done", "checkpoint_age_seconds"),
+    )  # fmt: skip
+    for name, kind, says, fact in rows:
+        yield _one(f"checkpoint_{name}", kind, says, _number(persistence.get(fact, 0)))
+    yield from _wal(disk, persistence)
 
-    def number(value: int | float | str) -> int | float:
-        return value if isinstance(value, int | float) else float(value)
 
+def _wal(disk: Mapping[str, int | float | str], persistence: Mapping[str, int | float | str]) -> Iterator[Metric]:
     rows = (
         ("frames_total", "counter", "batches of events given to the journal", persistence.get("journal_batches", 0)),
         ("batches_total", "counter", "writes of the journal, each of one batch or many", disk.get("writes", 0)),
@@ -108,12 +124,12 @@ def _wal(front: Front) -> Iterator[Metric]:
         ("read_only", "gauge", "1 when the journal takes nothing more", persistence.get("journal_read_only", 0)),
     )
     for name, kind, says, value in rows:
-        yield _one(_WAL + name, kind, says, number(value))
+        yield _one(_WAL + name, kind, says, _number(value))
     counts: list[tuple[dict[str, str], int | float]] = [
-        ({"le": str(bound)}, number(disk.get(f"syncs_le_{bound}", 0))) for bound in SYNC_BOUNDS_US
+        ({"le": str(bound)}, _number(disk.get(f"syncs_le_{bound}", 0))) for bound in SYNC_BOUNDS_US
     ]
-    syncs = number(disk.get("syncs", 0))
-    counts += [({"le": "+Inf"}, syncs), ({"": "sum"}, number(disk.get("sync_us", 0))), ({"": "count"}, syncs)]
+    syncs = _number(disk.get("syncs", 0))
+    counts += [({"le": "+Inf"}, syncs), ({"": "sum"}, _number(disk.get("sync_us", 0))), ({"": "count"}, syncs)]
     yield Metric(_LATENCY, "histogram", "how long a sync took, in microseconds", counts)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from esker import __version__
 from esker.fronts.http.answers import HealthAnswer, ReadyAnswer, encode
 from esker.fronts.http.calls import Answer, Call
@@ -13,15 +15,22 @@ JSON = b"application/json"
 
 
 async def get_health(call: Call) -> Answer:
-    """Always 200 while the process can answer at all."""
-    return Answer(encode(HealthAnswer("ok", __version__, call.front.uptime_ms)), media=JSON)
+    """Always 200 while the process can answer at all; the body says how well it does."""
+    broker = call.front.broker
+    stopped, problem = broker.stopped, broker.problem
+    status = "stopped" if stopped is not None else "degraded" if problem is not None else "ok"
+    answer = HealthAnswer(status, __version__, call.front.uptime_ms, str(stopped or problem or "") or UNSET)
+    return Answer(encode(answer), media=JSON)
 
 
 async def get_ready(call: Call) -> Answer:
-    """A node reads its journal before it listens, so it is ready from its first answer until it stops."""
+    """A node reads its journal before it listens, so it is ready from its first answer until it or its shard stops."""
+    broker = call.front.broker
     if call.front.stopping.is_set():
         raise HttpError(503, "shutting_down", "the node is stopping")
-    return Answer(encode(ReadyAnswer("ready", True, call.front.broker.counts()[0])), media=JSON)
+    if broker.stopped is not None:
+        raise HttpError(503, "not_ready", str(broker.stopped))
+    return Answer(encode(ReadyAnswer("ready", True, broker.counts()[0], broker.problem or UNSET)), media=JSON)
 
 
 async def get_metrics(call: Call) -> Answer:

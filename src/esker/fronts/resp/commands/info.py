@@ -87,8 +87,8 @@ def _persistence_in_words(server: RespServer, persistence: Section) -> Section:
         "aof_rewrite_scheduled": 0,
         "aof_last_rewrite_time_sec": int(float(persistence.get("checkpoint_last_seconds", 0))),
         "aof_current_rewrite_time_sec": -1,
-        "aof_last_bgrewrite_status": "ok",
-        "aof_last_write_status": "err" if server.write_failed else "ok",
+        "aof_last_bgrewrite_status": "err" if persistence.get("checkpoint_error") else "ok",
+        "aof_last_write_status": "err" if server.write_failed or server.broker.stopped is not None else "ok",
     }
 
 
