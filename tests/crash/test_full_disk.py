@@ -50,6 +50,10 @@ def facts(client: redis.Redis) -> dict[str, str]:
     return {name: str(value) for name, value in client.info("persistence").items()}
 
 
+def descriptors(node: NodeProcess) -> int:
+    return len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
+
+
 def failing(client: redis.Redis) -> bool:
     return facts(client)["checkpoint_error"] != ""
 
@@ -119,13 +123,13 @@ def test_a_node_without_file_descriptors_for_a_while_serves_those_it_has_and_rec
         add(client, jobs, 300)
         until(lambda: facts(client)["checkpoint_position"] == facts(client)["journal_position"], "a checkpoint")
         assert web.get("/readyz").status_code == 200
-        used = len(os.listdir(f"/proc/{node.pid}/fd"))
+        used = descriptors(node)
         _, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (used + 8, hard))
         with ExitStack() as crowd:
             for _ in range(16):
                 crowd.enter_context(socket.create_connection(("127.0.0.1", node.port)))
-            until(lambda: len(os.listdir(f"/proc/{node.pid}/fd")) >= used + 8, "that all descriptors are in use")
+            until(lambda: descriptors(node) >= used + 8, "that all descriptors are in use")
             while not failing(client):
                 add(client, jobs, 100)
             for _ in range(20):

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from esker.journal.disk import make_directory
 from esker.journal.file import FileJournal
 from esker.testing.ram_disk import RamDisk
 from tests.journal.answers import Answers, append_and_wait
@@ -74,3 +75,23 @@ def test_what_opening_found_unsynced_after_a_kill_is_durable_from_then_on(seed: 
     journal = FileJournal(DIRECTORY, segment_bytes=SEGMENT_BYTES, disk=after)
     assert list(journal.read(0)) == [(1, b"one"), (2, b"two")]
     journal.close()
+
+
+@pytest.mark.parametrize("done", range(4))
+@pytest.mark.parametrize("seed", range(5))
+def test_a_directory_that_was_made_outlives_a_power_loss_even_if_its_first_maker_was_killed(
+    seed: int, done: int
+) -> None:
+    disk = RamDisk()
+    steps = [Path("a"), Path("a/b"), Path("a/b/c")]
+    if done:
+        make_directory(disk, steps[done - 1].parent)
+        disk.mkdir(steps[done - 1])  # the last it did: the entry is not synced
+    make_directory(disk, steps[-1])
+    fd = disk.open(steps[-1] / "file", create=True)
+    disk.write(fd, b"kept", 0)
+    disk.fdatasync(fd)
+    disk.sync_directory(steps[-1])
+    after = disk.lose_power(Random(seed))
+    assert after.is_directory(steps[-1])
+    assert after.read(steps[-1] / "file") == b"kept"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from esker.errors import DataDirectoryError
+from esker.journal.disk import RealDisk
 from esker.node.directory import FORMAT, DataDirectory
 
 
@@ -70,3 +71,27 @@ def test_a_path_that_cannot_be_a_directory_is_refused_by_name(tmp_path: Path) ->
     file.write_text("")
     with pytest.raises(DataDirectoryError, match="choose another with --data"):
         DataDirectory(file / "data")
+
+
+class _Watched(RealDisk):
+    """Notes which directories were made, and which were synced after their last change."""
+
+    def __init__(self) -> None:
+        self.made: list[Path] = []
+        self.unsynced: set[Path] = set()
+
+    def mkdir(self, directory: Path) -> None:
+        super().mkdir(directory)
+        self.made.append(directory)
+        self.unsynced.add(directory.parent)
+
+    def sync_directory(self, directory: Path) -> None:
+        super().sync_directory(directory)
+        self.unsynced.discard(directory)
+
+
+def test_the_entries_of_a_new_data_directory_its_parents_and_its_store_are_synced(tmp_path: Path) -> None:
+    disk = _Watched()
+    DataDirectory(tmp_path / "deep" / "data", disk).close()
+    assert disk.made == [tmp_path / "deep", tmp_path / "deep" / "data", tmp_path / "deep" / "data" / "store"]
+    assert not disk.unsynced

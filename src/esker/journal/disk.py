@@ -6,6 +6,7 @@ at a chosen moment. All of them raise `OSError`. `write`, `fdatasync` and `read`
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +17,10 @@ class Disk(Protocol):
     def names(self, directory: Path) -> Sequence[str]:
         """The names in a directory, in no order."""
 
-    def make_directory(self, directory: Path) -> None:
-        """Makes it and its parents durably; fine when it is there."""
+    def is_directory(self, directory: Path) -> bool: ...
+
+    def mkdir(self, directory: Path) -> None:
+        """Fine when it is there. Durable after `sync_directory` of its parent."""
 
     def read(self, path: Path) -> bytes:
         """The whole file."""
@@ -55,12 +58,11 @@ class RealDisk:
     def names(self, directory: Path) -> Sequence[str]:
         return os.listdir(directory)
 
-    def make_directory(self, directory: Path) -> None:
-        if directory.is_dir():
-            return
-        self.make_directory(directory.parent)
+    def is_directory(self, directory: Path) -> bool:
+        return directory.is_dir()
+
+    def mkdir(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
-        self.sync_directory(directory.parent)
 
     def read(self, path: Path) -> bytes:
         # Not mmap: a bad sector must be an OSError here, and not a SIGBUS that ends the process.
@@ -104,6 +106,20 @@ class RealDisk:
     def free_bytes(self, directory: Path) -> int:
         found = os.statvfs(directory)
         return found.f_bavail * found.f_frsize
+
+
+def make_directory(disk: Disk, directory: Path) -> None:
+    """Makes it and the parents it lacks, so that a power loss takes none of them.
+
+    The first that is there already gets its entry synced as well: who made it may have been killed before doing so.
+    """
+    if disk.is_directory(directory):
+        with contextlib.suppress(PermissionError):  # a parent that we may not read: it is not ours, nor made by us
+            disk.sync_directory(directory.parent)
+        return
+    make_directory(disk, directory.parent)
+    disk.mkdir(directory)
+    disk.sync_directory(directory.parent)
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:

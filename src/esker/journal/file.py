@@ -26,7 +26,7 @@ from pathlib import Path
 from threading import Lock
 
 from esker.errors import DataDirectoryError, JournalCorrupt, JournalError
-from esker.journal.disk import Disk, RealDisk
+from esker.journal.disk import Disk, RealDisk, make_directory
 from esker.journal.frame import BATCH_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header, frames_from
 from esker.journal.interface import Done
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment
@@ -174,7 +174,7 @@ class FileJournal:
 
     def _open(self, directory: Path) -> tuple[list[SurveyedSegment], OpenSegment | None]:
         try:
-            self._disk.make_directory(directory)
+            make_directory(self._disk, directory)
         except OSError as error:
             raise DataDirectoryError(f"{directory} cannot be used for a journal: {error.strerror or error}") from error
         segments = survey(self._disk, directory)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from esker.errors import DataDirectoryError
+from esker.journal.disk import Disk, RealDisk, make_directory
 
 FREE_BYTES_MIN: Final = 1 << 30  # of the disk: whatever can wait leaves so much to the journal and the store
 
@@ -31,10 +32,11 @@ FORMAT = 1
 class DataDirectory:
     """Opens a directory, making it when it is missing, and keeps every other process out until `close`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self.path = path
+        self._disk: Disk = RealDisk() if disk is None else disk
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(self._disk, path)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise DataDirectoryError(
@@ -44,6 +46,7 @@ class DataDirectory:
             self._take_lock()
             self._check_format()
             self.node_id = self._read_node_id()
+            make_directory(self._disk, self.store)  # RocksDB would make it, and not sync its entry
         except BaseException:
             os.close(self._lock)
             raise

@@ -23,7 +23,7 @@ from esker.columns.parts import Facts
 from esker.engine import limits
 from esker.engine.config import TopicConfig, TopicType
 from esker.errors import LoadProblem, LoadRefused
-from esker.journal.disk import Disk, write_all
+from esker.journal.disk import Disk, make_directory, write_all
 from esker.node.directory import FREE_BYTES_MIN
 
 PART_BYTES_MAX: Final = 1 << 30
@@ -127,7 +127,7 @@ class Staging:
         self.check_room()
         with _told("stage"):
             while True:
-                self._disk.make_directory(path.parent)
+                make_directory(self._disk, path.parent)
                 try:
                     return ReceivedFile(self, path, self._disk.open(path, create=True))
                 except FileNotFoundError:
@@ -186,7 +186,7 @@ class Staging:
         folder = self.folder(Place(manifest.load, manifest.batch))
         fresh = folder / f"{_MANIFEST}{_UPLOAD}"
         with _told("commit"):
-            self._disk.make_directory(folder)
+            make_directory(self._disk, folder)
             fd = self._disk.open(fresh, create=True)
             try:
                 write_all(self._disk, fd, _encode_manifest(manifest), 0)

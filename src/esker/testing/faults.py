@@ -107,8 +107,11 @@ class FaultyDisk:
     def names(self, directory: Path) -> Sequence[str]:
         return self._inner.names(directory)
 
-    def make_directory(self, directory: Path) -> None:
-        self._inner.make_directory(directory)
+    def is_directory(self, directory: Path) -> bool:
+        return self._inner.is_directory(directory)
+
+    def mkdir(self, directory: Path) -> None:
+        self._inner.mkdir(directory)
 
     def read(self, path: Path) -> bytes:
         return self._inner.read(path)

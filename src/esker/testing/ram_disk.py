@@ -39,15 +39,24 @@ class _File:
     changes: list[Callable[[bytearray], None]] = field(default_factory=list)  # since the last sync, a sector each
 
 
+_Names = dict[Path, _File]  # of a directory, too: an empty file
+
+_ROOTS = (Path(), Path("/"))  # are there, whatever happens
+
+
 class RamDisk:
-    """One directory tree in memory; one lock, since journals use it from several threads."""
+    """One directory tree in memory; one lock, since journals use it from several threads.
+
+    A sync of a directory keeps its own entries and no others; a directory whose entry is lost takes all it holds along.
+    """
 
     def __init__(self, size_bytes: int = 1 << 30) -> None:
         self._size_bytes = size_bytes
         self._lock = Lock()
-        self._seen: dict[Path, _File] = {}
-        self._durable: dict[Path, _File] = {}
-        self._renames: list[Callable[[dict[Path, _File]], None]] = []
+        self._seen: _Names = {}
+        self._durable: _Names = {}
+        self._directories: set[Path] = set()
+        self._entries: list[tuple[set[Path], Callable[[_Names], object]]] = []  # changes of these directories, unsynced
         self._open: dict[int, _File] = {}
         self._last_fd = 1000
         self._dead = False
@@ -60,9 +69,11 @@ class RamDisk:
         with self._powered():
             self._dead = True
             names = dict(self._durable)
-            for change in self._renames[: random.randint(0, len(self._renames))]:
+            for _, change in self._entries[: random.randint(0, len(self._entries))]:
                 change(names)
+            names = {path: file for path, file in names.items() if _reached(path, names)}
             after = RamDisk(self._size_bytes)
+            after._directories = self._directories & names.keys()
             survivors: dict[int, _File] = {}
             for path, file in names.items():
                 if id(file) not in survivors:
@@ -82,8 +93,16 @@ class RamDisk:
         with self._powered():
             return [path.name for path in self._seen if path.parent == directory]
 
-    def make_directory(self, directory: Path) -> None:
-        """Every directory is there."""
+    def is_directory(self, directory: Path) -> bool:
+        with self._powered():
+            return directory in _ROOTS or directory in self._directories
+
+    def mkdir(self, directory: Path) -> None:
+        with self._powered():
+            if directory not in self._directories:
+                fresh = _File()
+                self._directories.add(directory)
+                self._change_entries({directory.parent}, lambda names: names.__setitem__(directory, fresh))
 
     def read(self, path: Path) -> bytes:
         with self._powered():
@@ -97,7 +116,7 @@ class RamDisk:
         with self._powered():
             if create:
                 fresh = _File()
-                self._change_directory(lambda names: names.__setitem__(path, fresh))
+                self._change_entries({path.parent}, lambda names: names.__setitem__(path, fresh))
             file = self._file(path)
             self._last_fd += 1
             self._open[self._last_fd] = file
@@ -133,24 +152,30 @@ class RamDisk:
 
     def rename(self, old: Path, new: Path) -> None:
         with self._powered():
-            self._file(old)
-            self._change_directory(lambda names: names.__setitem__(new, names.pop(old)))
+            file = self._file(old)
+
+            def rename(names: _Names) -> None:
+                names.pop(old, None)
+                names[new] = file
+
+            self._change_entries({old.parent, new.parent}, rename)
 
     def link(self, old: Path, new: Path) -> None:
         with self._powered():
-            self._file(old)
-            self._change_directory(lambda names: names.__setitem__(new, names[old]))
+            file = self._file(old)
+            self._change_entries({new.parent}, lambda names: names.__setitem__(new, file))
 
     def unlink(self, path: Path) -> None:
         with self._powered():
             self._file(path)
-            self._change_directory(lambda names: names.__delitem__(path))
+            self._change_entries({path.parent}, lambda names: names.pop(path, None))
 
     def sync_directory(self, directory: Path) -> None:
         with self._powered():
-            for change in self._renames:
-                change(self._durable)
-            self._renames.clear()
+            for directories, change in self._entries:
+                if directory in directories:
+                    change(self._durable)
+            self._entries = [entry for entry in self._entries if directory not in entry[0]]
 
     def free_bytes(self, directory: Path) -> int:
         with self._powered():
@@ -166,9 +191,14 @@ class RamDisk:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._open[fd]
 
-    def _change_directory(self, change: Callable[[dict[Path, _File]], None]) -> None:
+    def _change_entries(self, directories: set[Path], change: Callable[[_Names], object]) -> None:
         change(self._seen)
-        self._renames.append(change)
+        self._entries.append((directories, change))
+
+
+def _reached(path: Path, names: _Names) -> bool:
+    """Whether every directory on the way to it is there."""
+    return all(parent in names or parent in _ROOTS for parent in path.parents)
 
 
 def _survivor(file: _File, random: Random, in_order: bool) -> _File:
