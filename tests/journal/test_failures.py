@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
+from time import monotonic, sleep
 
 import pytest
 
 from esker.errors import JournalError, JournalFull, SyncFailed
 from esker.journal.file import FileJournal
+from esker.journal.patience import Patience
 from esker.testing.faults import FaultyDisk
 from tests.journal.answers import Answers, append_and_wait
 
@@ -33,7 +36,9 @@ def journal(tmp_path: Path, disk: FaultyDisk) -> Iterator[FileJournal]:
     opened.close()
 
 
-def open_journal(directory: Path, disk: FaultyDisk, sync_interval_ms: int = NEVER_MS) -> FileJournal:
+def open_journal(
+    directory: Path, disk: FaultyDisk, sync_interval_ms: int = NEVER_MS, patience: Patience | None = None
+) -> FileJournal:
     return FileJournal(
         directory,
         segment_bytes=SEGMENT_BYTES,
@@ -41,6 +46,7 @@ def open_journal(directory: Path, disk: FaultyDisk, sync_interval_ms: int = NEVE
         reserve_bytes=0,
         space_check_ms=NEVER_MS,
         disk=disk,
+        patience=Patience(seconds=0) if patience is None else patience,
     )
 
 
@@ -167,6 +173,80 @@ def test_an_append_without_any_space_is_refused_and_earlier_ones_stay(
     journal.close()
     disk.limit_space(None)
     assert kept(tmp_path) == [b"before", big]
+
+
+def test_an_append_that_needs_a_new_segment_waits_until_there_is_space_for_one(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    patience = Patience(pause_s=0.001)
+    journal = open_journal(tmp_path, disk, patience=patience)
+    big = b"x" * BIG_BYTES
+    append_and_wait(journal, big)
+    journal.settle()
+    disk.limit_space(0)
+    append_and_wait(journal, big)  # in the spare
+    answers = Answers()
+    answers.append(journal, big)
+    answers.append(journal, b"behind it")
+    _until_it_waits(journal, "left for a new journal segment")
+    assert not answers.order, "nothing is answered before it is on disk"
+    disk.limit_space(None)
+    answers.wait()
+    assert answers.errors == [None, None]
+    assert journal.waits_for is None
+    journal.close()
+    assert kept(tmp_path) == [big, big, big, b"behind it"]
+
+
+def test_a_new_segment_waits_until_there_is_a_file_descriptor_for_it(tmp_path: Path, disk: FaultyDisk) -> None:
+    journal = open_journal(tmp_path, disk, patience=Patience(pause_s=0.001))
+    big = b"x" * BIG_BYTES
+    append_and_wait(journal, big)
+    journal.settle()
+    disk.deny_descriptors()
+    answers = Answers()
+    answers.append(journal, big)
+    _until_it_waits(journal, "Too many open files")
+    assert not answers.order
+    disk.deny_descriptors(denied=False)
+    answers.wait()
+    assert answers.errors == [None]
+    journal.close()
+    assert kept(tmp_path) == [big, big]
+
+
+def test_a_journal_that_is_closed_waits_for_nothing(tmp_path: Path, disk: FaultyDisk) -> None:
+    journal = open_journal(tmp_path, disk, patience=Patience(seconds=3600, pause_s=3600))
+    append_and_wait(journal, b"x" * BIG_BYTES)
+    journal.settle()
+    disk.deny_descriptors()
+    answers = Answers()
+    answers.append(journal, b"x" * BIG_BYTES)
+    _until_it_waits(journal, "Too many open files")
+    journal.close()
+    answers.wait()
+    assert isinstance(answers.errors[0], JournalError)
+    disk.deny_descriptors(denied=False)
+    assert kept(tmp_path) == [b"x" * BIG_BYTES]
+
+
+def test_a_failed_sync_of_a_new_segment_is_not_tried_again_however_patient_the_journal_is(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    journal = open_journal(tmp_path, disk, patience=Patience(seconds=3600, pause_s=3600))
+    append_and_wait(journal, b"x" * BIG_BYTES)
+    journal.settle()
+    disk.fail_sync(of=".spare", error=errno.ENOSPC)
+    (error,) = append_and_wait(journal, b"x" * BIG_BYTES)
+    assert isinstance(error, SyncFailed)
+    journal.close()
+
+
+def _until_it_waits(journal: FileJournal, why: str) -> None:
+    deadline = monotonic() + 30
+    while why not in (journal.waits_for or ""):
+        assert monotonic() < deadline, "it never waited"
+        sleep(0.001)  # what the journal says of itself is the only sign
 
 
 def test_a_frame_too_big_for_the_disk_is_refused_as_full(

@@ -29,6 +29,7 @@ from esker.errors import DataDirectoryError, JournalCorrupt, JournalError
 from esker.journal.disk import Disk, RealDisk, make_directory
 from esker.journal.frame import BATCH_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header, frames_from
 from esker.journal.interface import Done
+from esker.journal.patience import Patience
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment
 from esker.journal.spares import OnRetire, SpareShelf
 from esker.journal.survey import Fault, SurveyedSegment, read_segment, survey
@@ -62,12 +63,14 @@ class FileJournal:
         inline: bool = False,
         on_retire: OnRetire | None = None,
         disk: Disk | None = None,
+        patience: Patience | None = None,
     ) -> None:
         if segment_bytes < SEGMENT_BYTES_MIN:
             raise ValueError(f"segment_bytes is {segment_bytes}; it must be at least {SEGMENT_BYTES_MIN}")
         self._inline = inline
         self._busy = False
         self._disk: Disk = RealDisk() if disk is None else disk
+        self._patience = Patience() if patience is None else patience
         self._notes: list[str] = []
         self._closed = False
         try:
@@ -94,6 +97,7 @@ class FileJournal:
             last_position=self._last,
             segment_bytes=segment_bytes,
             sync_interval_ms=sync_interval_ms,
+            patience=self._patience,
             on_roll=self._rolled,
             notes=self._notes,
         )
@@ -141,6 +145,10 @@ class FileJournal:
 
     def expect_slow(self, slow: bool) -> None:
         self._busy = slow
+
+    @property
+    def waits_for(self) -> str | None:
+        return self._patience.waits_for
 
     def has_room(self) -> bool:
         return not self._shelf.full

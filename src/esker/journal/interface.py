@@ -44,6 +44,10 @@ class Journal(Protocol):
     def expect_slow(self, slow: bool) -> None:
         """The owner keeps the disk busy from now on, or no longer: meanwhile no append may hold up its caller."""
 
+    @property
+    def waits_for(self) -> str | None:
+        """What it lacks to write what was appended, as one sentence, while it waits for that; else None."""
+
     def has_room(self) -> bool:
         """False when the disk is so full that only small work (acks, leases) should still be accepted."""
 

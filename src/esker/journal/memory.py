@@ -53,6 +53,10 @@ class MemoryJournal:
     def expect_slow(self, slow: bool) -> None:
         """Memory is never slow."""
 
+    @property
+    def waits_for(self) -> str | None:
+        return None
+
     def has_room(self) -> bool:
         return True
 

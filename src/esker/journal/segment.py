@@ -26,6 +26,7 @@ from esker.journal.frame import (
     seal,
     usable_segment_id,
 )
+from esker.journal.patience import OUT_OF_DESCRIPTORS, Patience
 
 SEGMENT_SUFFIX = ".segment"
 SPARE_SUFFIX = ".spare"
@@ -99,17 +100,19 @@ class OpenSegment:
         return segment
 
     @classmethod
-    def start(cls, disk: Disk, spare: Path, first_position: int) -> OpenSegment:
+    def start(cls, disk: Disk, spare: Path, first_position: int, patience: Patience) -> OpenSegment:
         """Turns a spare into the segment that begins with `first_position`, and makes that durable."""
         path = segment_path(spare.parent, first_position)
         segment_id = usable_segment_id(secrets.randbits(64))
         header = encode_segment_header(SegmentHeader(segment_id, first_position))
-        segment = cls(disk, disk.open(spare), path, segment_id, SEGMENT_HEADER_BYTES, disk.size(spare))
+        fd = patience.until_done(lambda: disk.open(spare))
+        segment = cls(disk, fd, path, segment_id, SEGMENT_HEADER_BYTES, disk.size(spare))
         try:
             write_all(disk, segment._fd, header + END, 0)
             segment.sync()
             disk.rename(spare, path)
-            disk.sync_directory(path.parent)
+            # Only the lack of a descriptor comes from opening the directory; any other error may be that of its sync.
+            patience.until_done(lambda: disk.sync_directory(path.parent), OUT_OF_DESCRIPTORS)
         except (OSError, SyncFailed):
             segment.close()
             raise

@@ -10,7 +10,6 @@ goes on: into the segment it has, and then into the reserve, which is there for 
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +17,13 @@ from threading import Condition, Thread
 
 from esker.errors import JournalError, JournalFull
 from esker.journal.disk import Disk
+from esker.journal.patience import OUT_OF_SPACE
 from esker.journal.segment import FILLING_SUFFIX, SPARE_SUFFIX, fill_with_zeros
 
 # Below the first number a spare is made; up to the second, retired segments are kept as spares. The distance lets a
 # journal in steady use live on recycled segments: a roll takes one, and the next checkpoint gives one back.
 _SPARES_WANTED = 1
 _SPARES_KEPT_MAX = 2
-
-OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 OnRetire = Callable[[Path], bool | None]
 

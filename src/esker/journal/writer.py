@@ -4,6 +4,7 @@ Appends come through a queue. The thread takes all that wait, writes them with o
 for it, and answers each in order; meanwhile the next ones gather. The more are in flight, the less a sync costs each.
 
 * An answer without an error is given only after the write, and after the sync if one was asked for.
+* A new segment that cannot be had is waited for (`patience`): no space, or no file descriptor, may be so for a while.
 * What nobody asked to sync is synced `sync_interval_ms` later at the latest.
 * The first failure ends it: that append and all later ones get an error and leave nothing in the file. A sync that
   failed is not tried again, because the kernel may have dropped the pages it could not write and would say yes.
@@ -14,6 +15,7 @@ The queue has no bound of its own: the owner of the journal bounds what it has i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -24,8 +26,9 @@ from esker.errors import JournalError, JournalFull, SyncFailed
 from esker.journal.disk import Disk
 from esker.journal.interface import Done
 from esker.journal.pace import Pace
+from esker.journal.patience import OUT_OF_SPACE, Patience
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment, bytes_on_disk
-from esker.journal.spares import OUT_OF_SPACE, SpareShelf
+from esker.journal.spares import SpareShelf
 
 
 class Append(NamedTuple):
@@ -50,6 +53,7 @@ class Writer:
         last_position: int,
         segment_bytes: int,
         sync_interval_ms: int,
+        patience: Patience,
         on_roll: OnRoll,
         notes: list[str],
     ) -> None:
@@ -61,6 +65,7 @@ class Writer:
         self._segment_bytes = segment_bytes
         self._sync_interval_s = sync_interval_ms / 1000
         self._sync_due = 0.0  # meaningful while _synced < _written
+        self._patience = patience
         self._on_roll = on_roll
         self._notes = notes
         self._failure: JournalError | None = None
@@ -80,7 +85,7 @@ class Writer:
         """Writes on the caller's thread, if that is safe and quick: nothing waits, and the disk has been fast lately.
 
         A hand-over to the thread and back costs about as much as a sync of a fast disk, and more than it while the
-        interpreter is busy. A slow disk is the thread's: it must not hold up the caller.
+        interpreter is busy. A slow disk is the thread's: it must not hold up the caller. So is a new segment.
         """
         began = monotonic()
         if self._given != self._taken or self._shelf.filling or not self._pace.quick(began):
@@ -88,6 +93,9 @@ class Writer:
         if not self._turn.acquire(blocking=False):
             return False
         try:
+            segment = self._segment
+            if segment is None or bytes_on_disk(append.batch) > segment.room:
+                return False
             self._commit([append])
         finally:
             self._turn.release()
@@ -96,6 +104,7 @@ class Writer:
 
     def close(self) -> None:
         """Finishes what was put, syncs, seals."""
+        self._patience.end()
         self._queue.put(None)
         self._thread.join()
 
@@ -185,8 +194,9 @@ class Writer:
             self._segment.close()
             self._segment = None
         size = bytes_on_disk(first.batch) + SEGMENT_OVERHEAD_BYTES
-        spare = self._shelf.make(size) if size > self._segment_bytes else self._shelf.take()
-        self._segment = OpenSegment.start(self._disk, spare, first.position)
+        take = partial(self._shelf.make, size) if size > self._segment_bytes else self._shelf.take
+        spare = self._patience.until_done(take)
+        self._segment = OpenSegment.start(self._disk, spare, first.position, self._patience)
         self._on_roll(self._segment, first.position)
         return self._segment
 

@@ -205,6 +205,8 @@ class Node:
     def problem(self) -> str | None:
         refusal, failing_s = self._machine.refuse_new, self._checkpointer.failing_s
         problems = [] if refusal is None else [refusal.message]
+        if self._journal.waits_for is not None:
+            problems.append("the journal waits for a new segment, and all that changes something waits with it")
         if self._checkpointer.failure is not None:
             problems.append(f"checkpoints have failed for {failing_s:.0f} s: the journal grows until one succeeds")
         return "; ".join(problems) or None
@@ -234,6 +236,8 @@ class Node:
                 "journal_batches": self._shard.batches,
                 "journal_events": self._shard.events,
                 "journal_read_only": int(self._shard.stopped is not None or self._machine.refuse_new is not None),
+                "journal_waits_for": " ".join((self._journal.waits_for or "").split()),
+                "journal_free_bytes": -1 if self._journal.free_bytes is None else self._journal.free_bytes,
                 "checkpoint_in_progress": int(checkpointer.running),
                 "checkpoint_position": checkpointer.last_position,
                 "checkpoint_last_seconds": round(checkpointer.last_seconds, 3),

@@ -35,7 +35,7 @@ from esker.engine.machine import Machine
 from esker.engine.queues.snapshot import Piece, QueueView, Selection
 from esker.engine.topic import Topic
 from esker.errors import InvariantBroken, SnapshotProblem, SnapshotRefused
-from esker.journal.spares import OUT_OF_SPACE
+from esker.journal.patience import OUT_OF_SPACE
 from esker.node.directory import FREE_BYTES_MIN
 from esker.node.shard import Shard
 

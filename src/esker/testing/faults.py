@@ -68,6 +68,7 @@ class FaultyDisk:
         self._sync_errno = errno.EIO
         self._tear_at: int | None = None
         self._space: int | None = None
+        self._no_descriptors = False
         self._held: HeldSyncs | None = None
 
     def fail_sync(self, nth: int = 1, of: str = "", error: int = errno.EIO) -> None:
@@ -87,6 +88,17 @@ class FaultyDisk:
         """From now files can grow by this much in all, then ENOSPC; None lifts the limit. Removing files gives back."""
         with self._lock:
             self._space = free_bytes
+
+    def deny_descriptors(self, denied: bool = True) -> None:
+        """From now on whatever needs a file descriptor fails for want of one, until it is called with False."""
+        with self._lock:
+            self._no_descriptors = denied
+
+    def _need_descriptor(self) -> None:
+        with self._lock:
+            denied = self._no_descriptors
+        if denied:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     @contextmanager
     def hold_syncs(self, of: str = "") -> Iterator[HeldSyncs]:
@@ -120,6 +132,7 @@ class FaultyDisk:
         return self._inner.size(path)
 
     def open(self, path: Path, create: bool = False) -> int:
+        self._need_descriptor()
         fd = self._inner.open(path, create)
         with self._lock:
             self._paths[fd] = path
@@ -194,6 +207,7 @@ class FaultyDisk:
             self._space += size
 
     def sync_directory(self, directory: Path) -> None:
+        self._need_descriptor()
         self._inner.sync_directory(directory)
 
     def free_bytes(self, directory: Path) -> int:
