@@ -77,7 +77,6 @@ class Life:
         await self.checkpoints
         self.watch.close()
 
-    @property
     def failing(self) -> bool:
         return self.checkpointer.failure is not None
 
@@ -136,7 +135,7 @@ def test_jobs_and_records_are_taken_leased_acked_and_read_while_no_checkpoint_su
         store.fail_always("persist", "reopen")
         new = expect(Added, life.do(Enqueue(Q, [NewJob(b"new %d" % n) for n in range(10)]))).ids
         await life.until(lambda: life.checkpointer.failures >= 5)
-        assert life.failing
+        assert life.failing()
         assert life.shard.stopped is None
         expect(Written, life.do(Append(T, [NewRecord(b"1")])))
         assert life.records() == [b"1"]
@@ -147,7 +146,7 @@ def test_jobs_and_records_are_taken_leased_acked_and_read_while_no_checkpoint_su
         position = life.checkpointer.last_position
         store.fail_always()
         await life.until(lambda: life.checkpointer.last_position > position)
-        assert not life.failing
+        assert not life.failing()
         life = await life.crash()
         assert (life.jobs(), life.records()) == ({}, [b"1"])
         await life.end()

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from esker.errors import JournalError, SyncFailed
 
-PATIENCE_S = 60.0  # long enough to free some space; after that whoever waits for a reply is better told
+PATIENCE_S = 600.0  # long enough for an operator to free some space; after that the journal stops, and says why
 PAUSE_S = 1.0  # each try may fill what is left of the disk before it fails
 
 OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -73,6 +73,10 @@ class Broker(Protocol):
         """Why the node no longer serves; None while it does."""
 
     @property
+    def stalled(self) -> str | None:
+        """Why nothing that changes something is answered for now; None: it is. As `problem`, for anyone to read."""
+
+    @property
     def problem(self) -> str | None:
         """What is wrong while it serves all the same, for anyone to read: no paths, no names. None when nothing is."""
 

@@ -202,11 +202,17 @@ class Node:
         return self._shard.stopped
 
     @property
+    def stalled(self) -> str | None:
+        if self._journal.waits_for is None:
+            return None
+        return "the journal waits for space, or a file descriptor, for a new segment: no change is answered until then"
+
+    @property
     def problem(self) -> str | None:
         refusal, failing_s = self._machine.refuse_new, self._checkpointer.failing_s
         problems = [] if refusal is None else [refusal.message]
-        if self._journal.waits_for is not None:
-            problems.append("the journal waits for a new segment, and all that changes something waits with it")
+        if (stalled := self.stalled) is not None:
+            problems.append(stalled)
         if self._checkpointer.failure is not None:
             problems.append(f"checkpoints have failed for {failing_s:.0f} s: the journal grows until one succeeds")
         return "; ".join(problems) or None

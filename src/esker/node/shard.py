@@ -46,7 +46,9 @@ _FAR = 1 << 62
 _HOUSEKEEPING_S = 1.0
 _STOPPING = Refusal(Code.PAUSED, "the node is stopping: no more jobs are given out")
 _DISK_FULL = Refusal(
-    Code.DISK_FULL, "the disk is nearly full: no new jobs are taken until there is room; leases and acks go on"
+    Code.DISK_FULL,
+    "the disk is nearly full, or there is no file descriptor for the journal: no new jobs are taken until that ends; "
+    "leases and acks go on",
 )
 
 

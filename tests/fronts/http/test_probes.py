@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 import pytest
 import redis
@@ -69,6 +71,36 @@ def test_a_stopped_shard_is_not_ready_and_every_place_says_why() -> None:
         info = client.info("persistence")
         assert info["aof_last_write_status"] == "err"
         assert "this shard has stopped" in str(info["stopped"])
+
+
+def test_a_node_whose_journal_waits_is_not_ready_says_so_at_once_and_recovers() -> None:
+    disk = FaultyDisk()
+    with (
+        Broker(disk=disk, segment_size="64kb") as broker,
+        Web(broker.http_url) as web,
+        Web(broker.http_url) as other,
+        redis.Redis(port=broker.resp_port) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        web.put("log", durable=True)
+        web.write("log", "x" * 40_000)
+        assert client.ping()  # connected before; what a client says of itself then waits as most commands do
+        disk.deny_descriptors()
+        try:
+            waiting = pool.submit(other.write, "log", "y" * 40_000)  # needs a new segment
+            deadline = monotonic() + 30
+            while (answer := web.client.get("/readyz")).status_code == 200:
+                assert monotonic() < deadline
+            assert "waits for" in answer.json()["error"]["message"]
+            assert "waits for" in web.client.get("/healthz").json()["problem"]
+            assert "\ntopics_ready 0\n" in web.client.get("/metrics").text
+            assert "Too many open files" in str(client.info("persistence")["journal_waits_for"])
+            assert not waiting.done()
+        finally:
+            disk.deny_descriptors(denied=False)
+        waiting.result(30)
+        assert web.client.get("/readyz").status_code == 200
+        assert [len(str(record["data"])) for record in listed(web.diff("log"), "records")] == [40_000, 40_000]
 
 
 def test_metrics_as_prometheus_reads_them() -> None:

@@ -62,7 +62,7 @@ def _node(front: Front, topics: list[TopicStatus]) -> Iterator[Metric]:
 
 
 def _serves(front: Front) -> bool:
-    return not front.stopping.is_set() and front.broker.stopped is None
+    return not front.stopping.is_set() and front.broker.stopped is None and front.broker.stalled is None
 
 
 def _lags(front: Front) -> list[tuple[dict[str, str], int | float]]:

@@ -1,4 +1,7 @@
-"""How the node is: alive, ready, and in numbers."""
+"""How the node is: alive, ready, and in numbers.
+
+None of them waits for the disk, which may be the very thing that is wrong; what they tell of is a count at most.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,29 @@ async def get_health(call: Call) -> Answer:
     stopped, problem = broker.stopped, broker.problem
     status = "stopped" if stopped is not None else "degraded" if problem is not None else "ok"
     answer = HealthAnswer(status, __version__, call.front.uptime_ms, str(stopped or problem or "") or UNSET)
-    return Answer(encode(answer), media=JSON)
+    return Answer(encode(answer), media=JSON, lasting=True)
 
 
 async def get_ready(call: Call) -> Answer:
     """A node reads its journal before it listens, so it is ready from its first answer until it or its shard stops."""
     broker = call.front.broker
     if call.front.stopping.is_set():
-        raise HttpError(503, "shutting_down", "the node is stopping")
+        return _not_ready("shutting_down", "the node is stopping")
     if broker.stopped is not None:
-        raise HttpError(503, "not_ready", str(broker.stopped))
-    return Answer(encode(ReadyAnswer("ready", True, broker.counts()[0], broker.problem or UNSET)), media=JSON)
+        return _not_ready("not_ready", str(broker.stopped))
+    if broker.stalled is not None:
+        return _not_ready("not_ready", broker.stalled)
+    ready = ReadyAnswer("ready", True, broker.counts()[0], broker.problem or UNSET)
+    return Answer(encode(ready), media=JSON, lasting=True)
+
+
+def _not_ready(code: str, why: str) -> Answer:
+    error = HttpError(503, code, why)
+    return Answer(error.body(), error.status, headers=tuple(error.headers), media=JSON, lasting=True)
 
 
 async def get_metrics(call: Call) -> Answer:
     metrics = collect(call.front)
     if b"application/json" in (call.header(b"accept") or b"").lower():
-        return Answer(encode(as_object(metrics)))
-    return Answer(as_text(metrics), media=TEXT)
+        return Answer(encode(as_object(metrics)), lasting=True)
+    return Answer(as_text(metrics), media=TEXT, lasting=True)

@@ -30,7 +30,7 @@ _MEMORY: Final = ("used_memory", "used_memory_peak", "used_memory_rss")
 _ON_REQUEST: Final = frozenset({"Commandstats"})  # shown by name, or with `all`
 
 
-@command(b"INFO", -1, "readonly")
+@command(b"INFO", -1, "readonly", "blind")  # how the disk is must be told even when the disk does not answer
 def info(client: Connection, arguments: list[bytes]) -> bytes:
     wanted = {argument.decode("latin-1").lower() for argument in arguments[1:]} or {"default"}
     everything = bool(wanted & {"all", "everything"})

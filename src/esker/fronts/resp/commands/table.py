@@ -34,7 +34,8 @@ class Command(NamedTuple):
 COMMANDS: Final[dict[bytes, Command]] = {}
 
 # `no-auth`: works before the password; `no-monitor`: not shown to MONITOR; `always`: works while clients are paused;
-# `blind`: its reply tells nothing of any job, so it need not wait until the disk has what others were promised.
+# `blind`: its reply tells nothing of any job, or counts at most, so it need not wait until the disk has what others
+# were promised.
 FLAGS: Final = frozenset(
     {"write", "readonly", "fast", "admin", "blocking", "denyoom", "no-auth", "no-monitor", "always", "blind"}
 )
