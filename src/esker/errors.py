@@ -4,6 +4,7 @@
     ├── Refusal            the engine said no; nothing was changed; carries a stable `Code`
     ├── SettingsError      an option, variable or file key is unknown or unusable      (exit 2)
     ├── DataDirectoryError the data directory is locked, unusable or of a newer format (exit 2)
+    │   └── StoreDamaged   the store cannot be read where it is damaged; nothing is made up for it
     ├── JournalError
     │   ├── JournalCorrupt damage that is not a torn tail; `esker journal repair` says what is lost
     │   ├── JournalFull    the disk is full; nothing of the failed append is kept
@@ -87,6 +88,10 @@ class SettingsError(EskerError):
 
 class DataDirectoryError(EskerError):
     """The data directory cannot be used as it is; it was not touched."""
+
+
+class StoreDamaged(DataDirectoryError):
+    """A checksum of the store does not match. At the start the node refuses; while it runs, the shard stops."""
 
 
 class JournalError(EskerError):

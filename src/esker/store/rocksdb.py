@@ -4,6 +4,10 @@ RocksDB's own log is off: the journal is the log. A write lands in the memtable,
 keys share one column family, so what a flush leaves behind is a prefix of the writes. rocksdict holds the GIL while it
 writes (about 1 us a key, measured), which is why writes are small, and releases it while it flushes, which is why
 `persist` is a flush and belongs in a thread.
+
+RocksDB keeps a checksum of every block and looks at it whenever it reads one. A look-up raises what it finds; an
+iterator only ends there, as it does behind the last key, and has to be asked for its status. No reader here may take
+the one for the other: damage is `StoreDamaged`, never fewer keys.
 """
 
 from __future__ import annotations
@@ -22,11 +26,12 @@ from rocksdict import (
     Env,
     Options,
     Rdict,
+    RdictIter,
     WriteBatch,
     WriteOptions,
 )
 
-from esker.errors import DataDirectoryError
+from esker.errors import DataDirectoryError, StoreDamaged
 from esker.store.interface import Puts, Ranges, StoreView
 
 # Small on purpose: a checkpoint is flushed as a whole anyway, and what is read back the kernel caches as well.
@@ -44,7 +49,11 @@ class RocksStore:
         try:
             self._db = Rdict(str(directory), _options(), access_type=access)
         except Exception as error:  # rocksdict raises plain Exception
-            raise DataDirectoryError(f"cannot open the store in {directory}: {error}") from error
+            raise DataDirectoryError(
+                f"cannot open the store in {directory}: {error}; if it is damaged, restore the whole data directory "
+                "from a backup"
+            ) from error
+        self._directory = directory
         self._writing = WriteOptions()
         # rocksdict's type stub calls this a method; it is a property.
         setattr(self._writing, "disable_wal", True)  # noqa: B010
@@ -55,7 +64,10 @@ class RocksStore:
         self._view: ReferenceType[_View] | None = None  # the last one, while nothing was written since
 
     def get(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(key)
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:  # rocksdict raises plain Exception
+            raise _damaged(self._directory, error) from error
         return value
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -63,10 +75,13 @@ class RocksStore:
         # (0.3.29: a scan silently ended short), so the end is checked here.
         key: bytes
         value: bytes
+        last = start
         for key, value in self._db.items(from_key=start):  # type: ignore[assignment]  # raw mode has only bytes
             if key >= end:
                 return
             yield key, value
+            last = key
+        _check_end(self._db, self._directory, last)
 
     def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
         view = None if self._view is None else self._view()
@@ -86,13 +101,15 @@ class RocksStore:
         except Exception as error:
             if "Write stall" in str(error):
                 return False
+            if "Corruption" in str(error):  # a compaction met it, and from then on RocksDB takes no writes
+                raise _damaged(self._directory, error) from error
             raise
         return True
 
     def snapshot(self) -> StoreView:
         view = None if self._view is None else self._view()
         if view is None:
-            view = _View(self._db)
+            view = _View(self._db, self._directory)
             self._view = ref(view)
         return view
 
@@ -114,8 +131,9 @@ class _View:
     new iterator sees the same, and one that gives pairs costs half as much.
     """
 
-    def __init__(self, db: Rdict) -> None:
+    def __init__(self, db: Rdict, directory: Path) -> None:
         self._db = db
+        self._directory = directory
         self.outdated = False  # something was written since, or is about to be
         self._snapshot = db.snapshot()
         self._iterator = db.iter()
@@ -127,7 +145,7 @@ class _View:
         except Exception as error:  # rocksdict raises plain Exception
             if "key not found" in str(error):
                 return None
-            raise
+            raise _damaged(self._directory, error) from error
         return value
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -138,8 +156,10 @@ class _View:
             if not self.outdated:  # so it was not when they were made
                 for pair in pairs:  # type: ignore[assignment]  # raw mode has only bytes
                     if pair[0] >= end:
-                        break
+                        return iter(found)
                     found.append(pair)
+                # Something may be written meanwhile: that can make a key follow, and no damage is taken for the end.
+                _check_end(self._db, self._directory, found[-1][0] if found else start)
                 return iter(found)
         iterator = self._iterator
         with self._scanning:
@@ -147,8 +167,34 @@ class _View:
             while iterator.valid() and (key := iterator.key()) < end:
                 found.append((key, iterator.value()))
                 iterator.next()
-            iterator.status()  # raises what ended it early
+            _check_status(iterator, self._directory)
         return iter(found)
+
+
+def _check_end(db: Rdict, directory: Path, last: bytes) -> None:
+    """For pairs that ended behind `last`: raises StoreDamaged unless that is because no key follows.
+
+    The iterator that gives pairs does not tell its status, and the one that does costs twice as much a key. So another
+    one is led to the same place, and only when pairs end before the caller's end does.
+    """
+    iterator = db.iter()
+    iterator.seek(last)
+    if iterator.valid() and iterator.key() == last:
+        iterator.next()
+    _check_status(iterator, directory)
+
+
+def _check_status(iterator: RdictIter, directory: Path) -> None:
+    try:
+        iterator.status()
+    except Exception as error:  # rocksdict raises plain Exception
+        raise _damaged(directory, error) from error
+
+
+def _damaged(directory: Path, error: Exception) -> StoreDamaged:
+    return StoreDamaged(
+        f"the store in {directory} is damaged: {error}; stop the node, and restore the whole data directory from a backup"
+    )
 
 
 def _return_memory() -> None:
