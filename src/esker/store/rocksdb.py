@@ -114,13 +114,23 @@ class RocksStore:
         return view
 
     def persist(self) -> None:
-        self._db.flush()
+        self._flush()
         _return_memory()
 
     def close(self) -> None:
-        if not self._read_only:
+        try:
+            if not self._read_only:
+                self._flush()
+        finally:
+            self._db.close()
+
+    def _flush(self) -> None:
+        try:
             self._db.flush()
-        self._db.close()
+        except Exception as error:
+            if "Corruption" in str(error):
+                raise _damaged(self._directory, error) from error
+            raise
 
 
 class _View:
@@ -193,7 +203,8 @@ def _check_status(iterator: RdictIter, directory: Path) -> None:
 
 def _damaged(directory: Path, error: Exception) -> StoreDamaged:
     return StoreDamaged(
-        f"the store in {directory} is damaged: {error}; stop the node, and restore the whole data directory from a backup"
+        f"the store in {directory} is damaged: {error}; stop the node and restore the whole data directory from a "
+        "backup"
     )
 
 
