@@ -12,6 +12,7 @@ the one for the other: damage is `StoreDamaged`, never fewer keys.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from ctypes import CDLL
 from pathlib import Path
@@ -96,14 +97,13 @@ class RocksStore:
         put = batch.put
         for key, value in puts:
             put(key, value)
-        try:
-            self._db.write(batch, self._writing)
-        except Exception as error:
-            if "Write stall" in str(error):
-                return False
-            if "Corruption" in str(error):  # a compaction met it, and from then on RocksDB takes no writes
-                raise _damaged(self._directory, error) from error
-            raise
+        with self._refusing_damage():
+            try:
+                self._db.write(batch, self._writing)
+            except Exception as error:
+                if "Write stall" in str(error):
+                    return False
+                raise
         return True
 
     def snapshot(self) -> StoreView:
@@ -114,19 +114,23 @@ class RocksStore:
         return view
 
     def persist(self) -> None:
-        self._flush()
+        with self._refusing_damage():
+            self._db.flush()
         _return_memory()
 
     def close(self) -> None:
-        try:
-            if not self._read_only:
-                self._flush()
-        finally:
-            self._db.close()
+        with self._refusing_damage():
+            try:
+                if not self._read_only:
+                    self._db.flush()
+            finally:
+                self._db.close()
 
-    def _flush(self) -> None:
+    @contextlib.contextmanager
+    def _refusing_damage(self) -> Iterator[None]:
+        """For what writes: after a compaction has met damage, RocksDB takes no writes."""
         try:
-            self._db.flush()
+            yield
         except Exception as error:
             if "Corruption" in str(error):
                 raise _damaged(self._directory, error) from error
