@@ -31,7 +31,8 @@ _OWNER = "archive.json"
 _CHECKS: Final = 4  # files read at a time to check them; each is some tens of MB in memory
 _SOUND_MAX: Final = 10_000  # files that are remembered as sound
 _sound: dict[tuple[object, ...], None] = {}
-_UNSEALED_FORMATS: Final = {"records": (b"1",), "events": (b"1", b"2")}  # of files, that have no checksum
+# Formats of files that have no checksum. None: the file is not of a broker, but was made from some, as an extract.
+_UNSEALED_FORMATS: Final = {"records": (None, b"1"), "events": (None, b"1", b"2")}
 
 
 class FileGone(Exception):
