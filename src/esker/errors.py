@@ -4,11 +4,11 @@
     ├── Refusal            the engine said no; nothing was changed; carries a stable `Code`
     ├── SettingsError      an option, variable or file key is unknown or unusable      (exit 2)
     ├── DataDirectoryError the data directory is locked, unusable or of a newer format (exit 2)
+    │   └── StoreDamaged   the store cannot be read where it is damaged; nothing is made up for it
     ├── JournalError
     │   ├── JournalCorrupt damage that is not a torn tail; `esker journal repair` says what is lost
     │   ├── JournalFull    the disk is full; nothing of the failed append is kept
     │   └── SyncFailed     fsync failed; the shard stops and is never retried
-    ├── StoreCorrupt       what the store gives back is not what was written; nothing of it is served
     ├── StoreFailed        the store could not write; it is opened again and the write repeated (node/checkpointer.py)
     ├── ArchiveError       a file of the archive could not be read or written; what it holds is tried again later
     ├── LoadRefused        a bulk load, or a part of one, cannot be taken; nothing of it is visible to anyone
@@ -90,6 +90,10 @@ class DataDirectoryError(EskerError):
     """The data directory cannot be used as it is; it was not touched."""
 
 
+class StoreDamaged(DataDirectoryError):
+    """A checksum of the store does not match. At the start the node refuses; while it runs, the shard stops."""
+
+
 class JournalError(EskerError):
     """The journal could not do what was asked."""
 
@@ -104,10 +108,6 @@ class JournalFull(JournalError):
 
 class SyncFailed(JournalError):
     """fsync reported an error, so what the disk holds is unknown."""
-
-
-class StoreCorrupt(EskerError):
-    """The store gives back something else than was written: its files are damaged."""
 
 
 class StoreFailed(EskerError):

@@ -121,10 +121,11 @@ class Tiers:
         count = 0
         while (load := load_of(self.machine, self.log.topic.number, self.hot, after_s)) is not None:
             self._step()
-            assert write_file(self._store, self.archive, load)
+            sha256 = write_file(self._store, self.archive, load)
+            assert sha256 is not None
             self._step()
             place = load.place
-            reply = self.handle(ArchiveRecords(place.number, place.first, place.last, load.path))
+            reply = self.handle(ArchiveRecords(place.number, place.first, place.last, load.path, sha256))
             assert not isinstance(reply, Refusal), reply
             count += 1
         return count

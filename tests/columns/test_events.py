@@ -188,7 +188,7 @@ def test_files_of_the_first_format_are_still_read() -> None:
     writer.add(
         {**row, "position": [9], "ordinal": [0], "time": [NOW], "kind": ["JobAcked"], "topic": ["q"], "seq": [3]}
     )
-    (told,) = _from_file(writer.finish({"esker.format": "1"}), EVERYTHING)
+    (told,) = _from_file(writer.finish({"esker.format": "1"}).data, EVERYTHING)
     assert (told["position"], told["kind"], told["topic"], told["seq"]) == (9, "JobAcked", "q", 3)
     assert told["time"] == datetime.fromtimestamp(NOW / 1000, UTC)
     assert [told[name] for name in COLUMNS[COLUMNS.index("due") :]] == [None] * 5

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Condition
 
+from esker.journal.frame import END, HEADER_SYNCED_OFFSET, SEGMENT_HEADER_BYTES
 from esker.journal.interface import Journal
 
 ANSWER_SECONDS_MAX = 30.0
@@ -56,3 +58,11 @@ def append_at_once(journal: Journal, *batches: bytes, sync: bool = True) -> list
         answers.append(journal, batch, sync)
     answers.wait()
     return answers.errors
+
+
+def without_marks(path: Path, end: int) -> None:
+    """Takes away what a segment notes of its syncs, as if the power had gone before any of it was on disk."""
+    content = bytearray(path.read_bytes())
+    content[end : end + len(END)] = END
+    content[HEADER_SYNCED_OFFSET:SEGMENT_HEADER_BYTES] = bytes(SEGMENT_HEADER_BYTES - HEADER_SYNCED_OFFSET)
+    path.write_bytes(content)

@@ -13,7 +13,7 @@ from esker.journal.file import FileJournal
 from esker.journal.frame import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, VERSION
 from esker.journal.repair import Loss, inspect, repair
 from esker.journal.segment import segment_path
-from tests.journal.answers import append_and_wait, append_at_once
+from tests.journal.answers import append_and_wait, append_at_once, without_marks
 
 SEGMENT_BYTES = 4096
 BATCH_BYTES = 900  # four to a segment: segments begin at 1, 5, 9
@@ -126,8 +126,8 @@ def test_a_torn_tail_is_reported_and_is_no_loss(tmp_path: Path) -> None:
     append_at_once(journal, b"two")
     journal.close()
     path = segment_path(tmp_path, 1)
+    without_marks(path, SEGMENT_HEADER_BYTES + 2 * (FRAME_HEADER_BYTES + 3))
     content = path.read_bytes()
-    # Cut within the second frame, so that its seal is gone as well.
     path.write_bytes(content[: SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES + 3 + 10])
     report = inspect(tmp_path)
     assert report.sound

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from esker.journal.file import FileJournal
-from esker.journal.frame import SEGMENT_HEADER_BYTES, decode_segment_header
+from esker.journal.frame import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
 from esker.testing.faults import FaultyDisk
 from tests.journal.answers import append_and_wait, append_at_once
 
@@ -91,7 +91,7 @@ def test_the_newest_segment_stays_even_when_all_of_it_is_retired(tmp_path: Path)
 
 def test_a_recycled_segment_has_a_new_identity_and_its_old_frames_never_come_back(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
-    seen: list[tuple[int, int]] = []
+    seen: list[SegmentHeader] = []
     for number in range(1, 60):
         # Equal sizes, so that old frames lie exactly where the walk would look for the next one.
         append_and_wait(journal, *[bytes([number]) * 800] * 3)
@@ -100,6 +100,7 @@ def test_a_recycled_segment_has_a_new_identity_and_its_old_frames_never_come_bac
         for path in tmp_path.glob("*.segment"):
             header = decode_segment_header(path.read_bytes()[:SEGMENT_HEADER_BYTES], path.name)
             assert header is not None
+            header = SegmentHeader(header.segment_id, header.first_position)
             if header not in seen:
                 seen.append(header)
         journal.close()
@@ -108,7 +109,7 @@ def test_a_recycled_segment_has_a_new_identity_and_its_old_frames_never_come_bac
         assert journal.last_position == 3 * number
         assert [batch for _, batch in journal.read(3 * number - 3)] == [bytes([number]) * 800] * 3
     journal.close()
-    assert len({segment_id for segment_id, _ in seen}) == len(seen) > 40
+    assert len({header.segment_id for header in seen}) == len(seen) > 40
 
 
 def test_the_retire_callback_sees_each_segment_whole_and_oldest_first(tmp_path: Path) -> None:

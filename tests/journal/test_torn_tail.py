@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from esker.journal.file import FileJournal
-from esker.journal.frame import END, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from esker.journal.frame import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from esker.journal.segment import segment_path
-from tests.journal.answers import append_and_wait, append_at_once
+from tests.journal.answers import append_and_wait, append_at_once, without_marks
 
 SEGMENT_BYTES = 4096
 BATCHES = [b"first", b"second", b"the one that tears"]
@@ -20,19 +20,16 @@ LAST_END = LAST_START + FRAME_HEADER_BYTES + len(BATCHES[-1])
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """A journal as a killed process leaves it: everything written, no seal."""
+    """A journal as a loss of power leaves it during its last append: all of it written, by chance, and none noted."""
     directory = tmp_path / "journal"
     journal = FileJournal(directory, segment_bytes=SEGMENT_BYTES)
     append_and_wait(journal, *BATCHES)
     journal.close()
-    path = segment_path(directory, 1)
-    content = bytearray(path.read_bytes())
-    content[LAST_END : LAST_END + len(END)] = END
-    path.write_bytes(content)
+    without_marks(segment_path(directory, 1), LAST_END)
     return directory
 
 
-def test_a_journal_left_by_a_killed_process_opens_without_a_note(crashed: Path) -> None:
+def test_a_journal_whose_last_append_was_not_noted_opens_without_a_note(crashed: Path) -> None:
     journal = FileJournal(crashed, segment_bytes=SEGMENT_BYTES)
     assert list(journal.read(0)) == list(enumerate(BATCHES, 1))
     assert list(journal.notes) == []
@@ -118,6 +115,7 @@ def test_a_segment_whose_only_frame_is_torn_makes_way_for_a_new_one(tmp_path: Pa
     append_and_wait(journal, b"a" * 3900, b"b" * 3900)
     journal.close()
     path = segment_path(directory, 2)
+    without_marks(path, SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES + 3900)
     content = path.read_bytes()
     path.write_bytes(content[:1000] + bytes(len(content) - 1000))
     journal = FileJournal(directory, segment_bytes=SEGMENT_BYTES)

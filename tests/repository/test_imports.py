@@ -7,18 +7,19 @@ import ast
 from tests.repository.sources import Module, product
 
 # What each layer may import. A new package must be given its place here before anything can import it.
-BELOW_NODE = frozenset({"errors", "engine", "journal", "store", "columns", "archive"})
+BELOW_NODE = frozenset({"errors", "checksums", "engine", "journal", "store", "columns", "archive"})
 MAY_IMPORT = {
     "": frozenset({"errors"}),  # esker/__init__.py runs before every other module, so it stays light
     "errors": frozenset[str](),
+    "checksums": frozenset[str](),
     "engine": frozenset({"errors"}),
     "journal": frozenset({"errors", "engine"}),
     "store": frozenset({"errors", "engine"}),
-    "columns": frozenset({"errors", "engine"}),
-    "archive": frozenset({"errors", "engine", "columns"}),
+    "columns": frozenset({"errors", "checksums", "engine"}),
+    "archive": frozenset({"errors", "checksums", "engine", "columns"}),
     "node": BELOW_NODE,
     "fronts": BELOW_NODE | {"node"},
-    "spark": frozenset({"errors"}),  # beside the broker, never in it: it runs in Spark's processes
+    "spark": frozenset({"errors", "checksums"}),  # beside the broker, never in it: it runs in Spark's processes
     "cli": BELOW_NODE | {"node", "fronts", "spark"},
     "testing": BELOW_NODE | {"node", "fronts"},
     "pyspark_esker": frozenset({"spark"}),  # a name that Spark looks for, and nothing else

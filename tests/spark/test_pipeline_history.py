@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from esker.archive.history import events_files
+from esker.columns.eventnames import Names
+from esker.engine import events as events_of_journal
 from esker.errors import SettingsError
 from esker.spark.pipelines import registry
 from tests.spark.lake import Broker, Lake
@@ -56,6 +59,20 @@ def test_a_history_in_files_is_checked_and_a_lie_in_it_found(
         found = registry.run("audit", lake.spark, {"archive": str(tmp_path / name)})
         assert (found.exit_code, bool(found.facts["broken"])) == (code, code == 1), found.lines
         assert any("at position" in line for line in found.lines) == (code == 1), "the evidence is told"
+
+
+def test_a_damaged_file_of_an_archive_is_named_and_not_read(lake: Lake, tmp_path: Path) -> None:
+    happened = events_of_journal.encode_batch([events_of_journal.NodeStarted(1_750_000_000_000)])
+    (sound,) = events_files([(1, happened)], Names())
+    path = tmp_path / sound.name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(sound.data)
+    assert registry.run("audit", lake.spark, {"archive": str(tmp_path)}).exit_code == 0
+    data = bytearray(sound.data)
+    data[data.index(b"esker.first_position") + 21] ^= 1  # of the footer: no reader of Parquet minds
+    path.write_bytes(data)
+    with pytest.raises(SettingsError, match=rf"{path.name}.*checksum does not match"):
+        registry.run("audit", lake.spark, {"archive": str(tmp_path)})
 
 
 def test_an_archive_that_is_not_there_is_named(lake: Lake, tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 The columns, and what each kind of event tells in them, are those of esker.columns.events. The same segment always gives
 the same rows under the same names, so writing it twice does no harm.
 
-`esker.format` in the footer is 2. Files of format 1 lack the columns from `due` on, have times in milliseconds, and
-tell of copies that have records of their own in one row for all.
+`esker.format` in the footer is 3. Files of format 2 have no checksum there. Those of format 1 have none either, lack
+the columns from `due` on, have times in milliseconds, and tell of copies that have records of their own in one row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from esker.columns.eventnames import Names
 from esker.columns.events import SCHEMA, EventColumns, time_of
 from esker.engine.events import decode_batch
 
-FORMAT = 2
+FORMAT = 3
 
 
 class EventsFile(NamedTuple):
@@ -81,4 +81,4 @@ class _File:
             "esker.last_position": str(self.last_position),
         }
         name = events_path(self._time_ms, self._first_position, self.last_position)
-        return EventsFile(name, self._writer.finish(footer))
+        return EventsFile(name, self._writer.finish(footer).data)

@@ -59,7 +59,7 @@ def _own(store: ArchiveStore, node: str) -> None:
         return
     try:
         owner = msgspec.json.decode(stored, type=Owner)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{store.where}/{OWNER} is damaged: {error}") from error
     if owner.format > FORMAT:
         raise ArchiveError(f"{store.where} has format {owner.format}, this version of Esker knows up to {FORMAT}")

@@ -2,8 +2,8 @@
 # (pyarrow ships no types)
 """Columns to Parquet and back: with those of esker.columns the only module that speaks to pyarrow.
 
-Files are compressed with zstd and say in their footer, under keys that start with `esker.`, what they hold. pyarrow has
-no types, so nothing of it leaves this module but for those.
+Files are compressed with zstd and say in their footer, under keys that start with `esker.`, what they hold, and the
+checksum of all of it (esker.checksums). pyarrow has no types, so nothing of it leaves this module but for those.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import BytesIO
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from esker import checksums
 from esker.columns.arrow import first_at_least
 from esker.errors import ArchiveError
 
@@ -50,6 +52,13 @@ def kind_of(values: Sequence[bytes | None]) -> Kind:
     return Kind.TEXT
 
 
+class Sealed(NamedTuple):
+    """A whole file, and the checksum that is in it."""
+
+    data: bytes
+    sha256: str
+
+
 class FileWriter:
     """Makes one file. Each `add` is a row group; rows must come in the order of the first column of `sorted_by`."""
 
@@ -65,10 +74,8 @@ class FileWriter:
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
 
-    def finish(self, footer: Mapping[str, str]) -> bytes:
-        self._writer.add_key_value_metadata(dict(footer))
-        self._writer.close()
-        return self._sink.getvalue()
+    def finish(self, footer: Mapping[str, str]) -> Sealed:
+        return _finished(self._writer, self._sink, footer)
 
 
 class BlockWriter:
@@ -82,10 +89,14 @@ class BlockWriter:
     def add(self, block: pa.RecordBatch) -> None:
         self._writer.write_batch(block, row_group_size=ROW_GROUP_ROWS)
 
-    def finish(self, footer: Mapping[str, str]) -> bytes:
-        self._writer.add_key_value_metadata(dict(footer))
-        self._writer.close()
-        return self._sink.getvalue()
+    def finish(self, footer: Mapping[str, str]) -> Sealed:
+        return _finished(self._writer, self._sink, footer)
+
+
+def _finished(writer: pq.ParquetWriter, sink: BytesIO, footer: Mapping[str, str]) -> Sealed:
+    writer.add_key_value_metadata({**footer, checksums.FOOTER_KEY: checksums.UNSEALED})
+    writer.close()
+    return Sealed(*checksums.seal(sink.getvalue()))
 
 
 def _array(values: Values, kind: Kind) -> pa.Array:
@@ -97,15 +108,18 @@ def _array(values: Values, kind: Kind) -> pa.Array:
 class FileReader:
     """A file in memory: its columns stay in Arrow's form, and only what is asked for becomes Python."""
 
-    def __init__(self, name: str, data: bytes) -> None:
-        """Raises ArchiveError when it is not a Parquet file."""
+    def __init__(self, name: str, data: bytes, sha256: str = "") -> None:
+        """Raises ArchiveError when it is not a whole Parquet file. `sha256`: its checksum, where that is known."""
+        problem = checksums.damage(data, sha256)
+        if problem is not None:
+            raise ArchiveError(f"{name}: {problem}; put it back from a backup")
         try:
             file = pq.ParquetFile(pa.BufferReader(data))
             self._table = file.read().combine_chunks()
-        except (pa.ArrowException, OSError) as error:
+            metadata = file.metadata.metadata or {}
+            self.footer = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"esker.")}
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise ArchiveError(f"{name} is not a whole Parquet file: {error}") from error
-        metadata = file.metadata.metadata or {}
-        self.footer = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"esker.")}
         self.rows = int(self._table.num_rows)
         self.size = int(self._table.nbytes)
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from esker.archive.parquet import FileReader, FileWriter, Kind, kind_of
+from esker.archive.parquet import FileReader, FileWriter, Kind, Sealed, kind_of
+from esker.checksums import FOOTER_KEY
 from esker.engine.logs.block import Content, offsets
 from esker.engine.replies import Record
 from esker.errors import ArchiveError
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 has no checksum in its footer."""
+_READABLE = ("1", "2")
 
 
 class RecordsPlace(NamedTuple):
@@ -46,7 +49,7 @@ class Stored(NamedTuple):
     content: Content
 
 
-def encode_records(place: RecordsPlace, blocks: Iterable[Stored]) -> bytes:
+def encode_records(place: RecordsPlace, blocks: Iterable[Stored]) -> Sealed:
     """Runs in a thread; holds the records of the whole file in memory."""
     seqs: list[int] = []
     times: list[int] = []
@@ -79,12 +82,15 @@ def encode_records(place: RecordsPlace, blocks: Iterable[Stored]) -> bytes:
 class RecordsFile:
     """A file that was read whole. Its rows become records when they are asked for."""
 
-    def __init__(self, name: str, data: bytes) -> None:
+    def __init__(self, name: str, data: bytes, sha256: str = "") -> None:
+        """Raises ArchiveError when it is damaged. `sha256`: its checksum, where that is known."""
         self._name = name
-        self._file = FileReader(name, data)
+        self._file = FileReader(name, data, sha256)
         told = self._file.footer.get("esker.format", "none")
-        if told != str(FORMAT):
-            raise ArchiveError(f"{name} has format {told}; this version of Esker knows {FORMAT}")
+        if told not in _READABLE:
+            raise ArchiveError(f"{name} has format {told}; this version of Esker knows up to {FORMAT}")
+        if told == str(FORMAT) and FOOTER_KEY not in self._file.footer:
+            raise ArchiveError(f"{name}: it is damaged: its checksum is missing; put it back from a backup")
         self.footer = self._file.footer
         self.size = self._file.size
 

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from esker import checksums
 from esker.columns.eventnames import text
 from esker.columns.events import SCHEMA, blocks, schema_of
 from esker.columns.eventwish import KINDS, Wanted
 from esker.errors import ArchiveError
 
+_UNSEALED_FORMATS = (b"1", b"2")
 _CHOSEN_BY = ("position", "kind", "topic", "topic_number")
 
 
@@ -22,8 +24,14 @@ def events_of(name: str, data: bytes, wanted: Wanted, start: int, end: int) -> I
 
     Runs in a thread, a row group at a time. Raises ArchiveError when the file cannot be read.
     """
+    problem = checksums.damage(data)
+    if problem is not None:
+        raise ArchiveError(f"{name}: {problem}; put it back from a backup")
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
+        footer = file.metadata.metadata or {}
+        if footer.get(b"esker.format") not in _UNSEALED_FORMATS and checksums.FOOTER_KEY.encode() not in footer:
+            raise ArchiveError(f"{name}: it is damaged: its checksum is missing; put it back from a backup")
         there = [each for each in dict.fromkeys((*wanted.columns, *_CHOSEN_BY)) if each in file.schema_arrow.names]
         for group in range(file.num_row_groups):
             if _is_within(file.metadata.row_group(group), start, end):
@@ -31,7 +39,7 @@ def events_of(name: str, data: bytes, wanted: Wanted, start: int, end: int) -> I
                     _chosen(file.read_row_group(group, there, use_threads=False), wanted, start, end), wanted
                 )
                 yield b"".join(bytes(block.serialize()) for batch in rows.to_batches() for block in blocks(batch))
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise ArchiveError(f"{name} is not a whole events file: {error}") from error
 
 

@@ -24,6 +24,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     json: Flaw | None  # a value that is no JSON text
     text: Flaw | None  # one that is no text, or too large for a record as one
     record: Flaw | None  # one too large for a record as it is
+    sha256: str = ""  # of the whole file; none of one from before it was noted
 
 
 UNSEEN = Flaw(0, "it was staged for values of another kind, and nobody has looked at these; stage it again")

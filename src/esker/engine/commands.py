@@ -280,6 +280,7 @@ class ArchiveRecords(msgspec.Struct, frozen=True, gc=False):
     first: int
     last: int
     file: str
+    sha256: str = ""
 
 
 class PutTopic(msgspec.Struct, frozen=True, gc=False):

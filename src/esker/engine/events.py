@@ -301,6 +301,7 @@ class LogArchived(_Event, frozen=True, tag=34):
     first: int
     last: int
     file: str
+    sha256: str = ""  # the checksum of the file; none in events from before it had one
 
 
 class RouterPut(_Event, frozen=True, tag=40):

@@ -206,6 +206,7 @@ class Archived(msgspec.Struct, frozen=True):
     limit: int
     max_bytes: int
     nodes: frozenset[bytes]
+    sha256: str = ""  # of the file, where it is known
 
 
 class Records(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from threading import Lock
 
 from esker.errors import DataDirectoryError, JournalCorrupt, JournalError
 from esker.journal.disk import Disk, RealDisk, make_directory
-from esker.journal.frame import BATCH_BYTES_MAX, SEGMENT_HEADER_BYTES, decode_segment_header, frames_from
+from esker.journal.frame import BATCH_BYTES_MAX, SEGMENT_HEADER_BYTES, VERSION, decode_segment_header, frames_from
 from esker.journal.interface import Done
 from esker.journal.patience import Patience
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment
@@ -120,17 +120,21 @@ class FileJournal:
         with self._segments_lock:
             start = max(0, bisect_right(self._segments, after + 1, key=lambda segment: segment[0]) - 1)
             segments = self._segments[start:]
-        last = self._last
-        for first, path in segments:
+        ends = [*(first - 1 for first, _ in segments[1:]), self._last]
+        for (first, path), last in zip(segments, ends, strict=False):  # of no segment there is an end still
             data = read_segment(self._disk, path)
             header = decode_segment_header(data, str(path))
             if header is None:
                 raise JournalCorrupt(f"{path} changed since it was opened: its header is damaged")
+            position = first - 1
             for frame in frames_from(data, SEGMENT_HEADER_BYTES, header.segment_id, first):
                 if frame.position > last:
-                    return
-                if frame.position > after:
-                    yield frame.position, frame.batch(data)
+                    break
+                position = frame.position
+                if position > after:
+                    yield position, frame.batch(data)
+            if position < last:
+                raise JournalCorrupt(f"{path} changed since it was opened: position {position + 1} cannot be read")
 
     def append(self, batch: bytes, sync: bool, done: Done) -> int:
         if self._closed:
@@ -200,6 +204,9 @@ class FileJournal:
         if last.fault is not None:
             self._cut(tail, last.fault)
             return segments, None
+        if last.version < VERSION:
+            tail.close()
+            return segments, None
         return segments, tail
 
     def _cut(self, tail: OpenSegment, fault: Fault) -> None:
@@ -208,7 +215,7 @@ class FileJournal:
         tail.close()
         self._notes.append(
             f"{fault.path} had a torn tail at offset {fault.offset}: {fault.what}; {fault.bytes} bytes were cut, "
-            "none of which was promised to anyone"
+            "none of which the journal notes as synced"
         )
 
     def _rolled(self, segment: OpenSegment, first_position: int) -> None:

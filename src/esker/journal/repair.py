@@ -114,7 +114,9 @@ def repair(directory: Path, covered: int = 0, disk: Disk | None = None) -> Repai
     if damaged.last_position < covered:
         return RepairResult(report, _begin_behind(disk, directory, segments, covered))
     # First the damaged one, so that until the last step the gap behind it is there to be seen.
-    set_aside = [_replace_with_prefix(disk, damaged)] if damaged.fault is not None and damaged.fault.bytes else []
+    # The last one is replaced in any case: its header says that more was on disk.
+    changes = damaged.fault is not None and (damaged.fault.bytes or not later)
+    set_aside = [_replace_with_prefix(disk, damaged)] if changes else []
     set_aside += [_set_aside(disk, segment.path) for segment in reversed(later)]
     return RepairResult(report, tuple(sorted(set_aside)))
 
@@ -172,7 +174,7 @@ def _readable(disk: Disk, segments: list[SurveyedSegment]) -> Iterator[tuple[int
         if segment.end >= SEGMENT_HEADER_BYTES:  # else its header is gone, and with it what its frames are known by
             data = read_segment(disk, segment.path)
             for frame in frames_beyond(data, SEGMENT_HEADER_BYTES, segment.segment_id):
-                if not frame.is_seal:
+                if not frame.is_mark:
                     yield frame.position, frame.batch(data)
 
 
@@ -198,16 +200,17 @@ def _begin_behind(disk: Disk, directory: Path, segments: list[SurveyedSegment], 
     short is seen to be needed still, and finds all it needs.
     """
     segment_id = usable_segment_id(secrets.randbits(64))
-    content = bytearray(encode_segment_header(SegmentHeader(segment_id, covered + 1)))
+    frames = bytearray()
     expected = covered + 1
     for position, batch in _readable(disk, segments):
         if position == expected:
-            content += frame_header(segment_id, position, position - 1, batch) + batch
+            frames += frame_header(segment_id, position, position - 1, batch) + batch
             expected += 1
+    content = encode_segment_header(SegmentHeader(segment_id, covered + 1, synced=expected - 1)) + frames
     path = segment_path(directory, covered + 1)
     others = [segment.path for segment in segments if segment.path != path]
     set_aside = [] if len(others) == len(segments) else [_second_name(disk, path)]
-    _put(disk, path, bytes(content))
+    _put(disk, path, content)
     set_aside += [_set_aside(disk, other) for other in reversed(others)]
     return tuple(sorted(set_aside))
 
@@ -215,10 +218,11 @@ def _begin_behind(disk: Disk, directory: Path, segments: list[SurveyedSegment], 
 def _replace_with_prefix(disk: Disk, segment: SurveyedSegment) -> Path:
     """Puts a copy of the good part in the place of a damaged segment, which stays under another name."""
     keeps_frames = segment.end >= SEGMENT_HEADER_BYTES
+    segment_id = segment.segment_id if keeps_frames else usable_segment_id(secrets.randbits(64))
+    # A header of its own: the old one may say that what is lost was on disk.
+    prefix = encode_segment_header(SegmentHeader(segment_id, segment.first_position, synced=segment.last_position))
     if keeps_frames:
-        prefix = read_segment(disk, segment.path)[: segment.end]
-    else:
-        prefix = encode_segment_header(SegmentHeader(usable_segment_id(secrets.randbits(64)), segment.first_position))
+        prefix += read_segment(disk, segment.path)[SEGMENT_HEADER_BYTES : segment.end]
     aside = _second_name(disk, segment.path)
     _put(disk, segment.path, prefix)
     return aside

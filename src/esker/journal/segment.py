@@ -19,11 +19,14 @@ from esker.journal.disk import Disk, write_all
 from esker.journal.frame import (
     END,
     FRAME_HEADER_BYTES,
+    HEADER_SYNCED_OFFSET,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     encode_segment_header,
     frame_header,
+    header_synced,
     seal,
+    sync_mark,
     usable_segment_id,
 )
 from esker.journal.patience import OUT_OF_DESCRIPTORS, Patience
@@ -32,7 +35,7 @@ SEGMENT_SUFFIX = ".segment"
 SPARE_SUFFIX = ".spare"
 FILLING_SUFFIX = ".filling"
 
-# What a segment needs besides its frames: its header, and the end or seal behind the last frame.
+# What a segment needs besides its frames: its header, and the end or mark behind the last frame.
 SEGMENT_OVERHEAD_BYTES = SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES
 
 # Zeros are written and synced in steps, so that filling a spare never holds up an append for long.
@@ -146,11 +149,20 @@ class OpenSegment:
         self._disk.truncate(self._fd, self.offset)
         self.size = self.offset
 
+    def mark(self, offset: int, synced: int) -> None:
+        """Notes behind the frame that ends at `offset` that it and all before it are on disk."""
+        write_all(self._disk, self._fd, sync_mark(self.segment_id, synced), offset)
+
+    def mark_header(self, synced: int) -> None:
+        """Notes the same where no damage to the tail reaches."""
+        write_all(self._disk, self._fd, header_synced(self.segment_id, synced), HEADER_SYNCED_OFFSET)
+
     def seal(self, last_position: int) -> None:
         """Notes that the journal was closed in order, with everything up to `last_position` on disk."""
         if self.room < 0:
             return
         write_all(self._disk, self._fd, seal(self.segment_id, last_position), self.offset)
+        self.mark_header(last_position)
         self.sync()
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ for it, and answers each in order; meanwhile the next ones gather. The more are 
 * An answer without an error is given only after the write, and after the sync if one was asked for.
 * A new segment that cannot be had is waited for (`patience`): no space, or no file descriptor, may be so for a while.
 * What nobody asked to sync is synced `sync_interval_ms` later at the latest.
+* What is synced is marked so in the file before it is answered (see `frame`), and a second later in the segment header.
 * The first failure ends it: that append and all later ones get an error and leave nothing in the file. A sync that
   failed is not tried again, because the kernel may have dropped the pages it could not write and would say yes.
 
@@ -29,6 +30,9 @@ from esker.journal.pace import Pace
 from esker.journal.patience import OUT_OF_SPACE, Patience
 from esker.journal.segment import SEGMENT_OVERHEAD_BYTES, OpenSegment, bytes_on_disk
 from esker.journal.spares import SpareShelf
+
+# Between notes in the segment header of what is synced. Each costs a sync one more page, at the head of the file.
+_HEADER_MARK_S = 1.0
 
 
 class Append(NamedTuple):
@@ -62,6 +66,8 @@ class Writer:
         self._segment = segment
         self._written = last_position
         self._synced = last_position
+        self._header_synced = 0  # what the header of the segment says
+        self._header_due = 0.0
         self._segment_bytes = segment_bytes
         self._sync_interval_s = sync_interval_ms / 1000
         self._sync_due = 0.0  # meaningful while _synced < _written
@@ -113,10 +119,12 @@ class Writer:
         closing = False
         while not closing:
             try:
-                first = queue.get(timeout=self._time_to_sync())
+                first = queue.get(timeout=self._time_to_wake())
             except Empty:
                 with self._turn:
-                    self._guarded(self._sync)
+                    if self._time_to_sync() == 0:
+                        self._guarded(self._sync)
+                    self._guarded(self._mark_header)
                 continue
             appends = [] if first is None else [first]
             closing = first is None
@@ -129,13 +137,29 @@ class Writer:
                     appends.append(item)
             with self._turn:
                 self._commit(appends)
+                self._guarded(self._mark_header)
             self._taken += len(appends)
         self._finish()
+
+    def _time_to_wake(self) -> float | None:
+        if self._failure is not None:
+            return None
+        # Not only when something is left to be marked: the owner writes and syncs without waking this thread.
+        to_sync = self._time_to_sync()
+        return _HEADER_MARK_S if to_sync is None else min(to_sync, _HEADER_MARK_S)
 
     def _time_to_sync(self) -> float | None:
         if self._synced == self._written or self._failure is not None:
             return None
         return max(0.0, self._sync_due - monotonic())
+
+    def _mark_header(self) -> None:
+        now = monotonic()
+        if self._segment is None or self._failure is not None or self._header_synced == self._synced:
+            return
+        if now >= self._header_due:
+            self._segment.mark_header(self._synced)
+            self._header_synced, self._header_due = self._synced, now + _HEADER_MARK_S
 
     def _commit(self, appends: list[Append]) -> None:
         start = 0
@@ -174,6 +198,7 @@ class Writer:
         last = appends[stop - 1].position
         if wants_sync or self._overdue():
             segment.sync()
+            segment.mark(segment.offset + size, last)
             self._synced = last
         self._written = last
         # Only now: until here a failure cuts the file back to before these frames.
@@ -203,6 +228,7 @@ class Writer:
     def _sync(self) -> None:
         if self._segment is not None and self._synced < self._written:
             self._segment.sync()
+            self._segment.mark(self._segment.offset, self._written)
             self._synced = self._written
 
     def _guarded(self, step: Callable[[], None]) -> None:

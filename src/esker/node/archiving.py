@@ -55,10 +55,10 @@ class Archiving:
         assert self._reader is not None, "read before start"
         return await self._reader.read(command)
 
-    async def file(self, name: str) -> RecordsFile | None:
-        """A file with records; None: it is gone."""
+    async def file(self, name: str, sha256: str) -> RecordsFile | None:
+        """A file with records; None: it is gone. `sha256`: its checksum, where it is known."""
         assert self._reader is not None, "read before start"
-        return await self._reader.file(name)
+        return await self._reader.file(name, sha256)
 
     @property
     def store(self) -> ArchiveStore:

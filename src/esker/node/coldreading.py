@@ -90,7 +90,7 @@ class ColdReader:
 
     async def _fetch(self, reply: Records, wanted: Archived, alone: bool) -> Records | None:
         """None: the file is gone."""
-        file = await self.file(wanted.file)
+        file = await self.file(wanted.file, wanted.sha256)
         if file is None:
             return None
         picked = await asyncio.get_running_loop().run_in_executor(self._pool, _pick, file, wanted, alone)
@@ -100,24 +100,24 @@ class ColdReader:
             files_read=1,
         )  # fmt: skip
 
-    async def file(self, name: str) -> RecordsFile | None:
-        """None: it is gone."""
+    async def file(self, name: str, sha256: str) -> RecordsFile | None:
+        """None: it is gone. Raises ArchiveError when it is damaged. `sha256`: its checksum, where it is known."""
         file = self._files.get(name)
         if file is not None:
             self._files.move_to_end(name)
             return file
         opening = self._opening.get(name)
         if opening is None:  # whoever comes meanwhile waits for the same
-            opening = asyncio.get_running_loop().run_in_executor(self._pool, self._load, name)
+            opening = asyncio.get_running_loop().run_in_executor(self._pool, self._load, name, sha256)
             self._opening[name] = opening
             opening.add_done_callback(lambda done: self._opened(name, done))
         return await asyncio.shield(opening)
 
-    def _load(self, name: str) -> RecordsFile | None:
+    def _load(self, name: str, sha256: str) -> RecordsFile | None:
         from esker.archive.records import RecordsFile
 
         data = self._archive.get(name)
-        return None if data is None else RecordsFile(name, data)
+        return None if data is None else RecordsFile(name, data, sha256)
 
     def _opened(self, name: str, done: asyncio.Future[RecordsFile | None]) -> None:
         del self._opening[name]

@@ -2,7 +2,7 @@
 
 lock       held by the process that has the directory open
 format     the version of the layout
-node       the id of this node: 40 hexadecimal characters
+node       the id of this node: 40 hexadecimal characters, and 16 of its checksum where it was made with one
 journal/   see journal/file.py
 store/     see store/rocksdb.py
 snapshots/ see node/snapshots.py; only of the process that runs
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,8 @@ from esker.journal.disk import Disk, RealDisk, make_directory
 FREE_BYTES_MIN: Final = 1 << 30  # of the disk: whatever can wait leaves so much to the journal and the store
 
 STORE_NAME: Final = "store"
+
+_NODE_ID = re.compile(r"[0-9a-f]{40}")
 
 FORMAT = 1
 """Version of the directory's layout. To change it: raise the number, upgrade in `_check_format`, write it last."""
@@ -94,8 +98,8 @@ class DataDirectory:
                 )
             _write(file, str(FORMAT))
             return
-        text = file.read_text().strip()
-        if not text.isdigit():
+        text = file.read_bytes().decode("ascii", "backslashreplace").strip()
+        if not text.isdigit() or int(text) < 1:
             raise DataDirectoryError(f"{file} holds {text!r}, not a version; nothing was changed")
         if int(text) > FORMAT:
             raise DataDirectoryError(
@@ -106,8 +110,21 @@ class DataDirectory:
     def _read_node_id(self) -> str:
         file = self.path / "node"
         if not file.exists():
-            _write(file, secrets.token_hex(20))
-        return file.read_text().strip()
+            made = secrets.token_hex(20)
+            _write(file, f"{made} {_checksum(made)}")
+        text = file.read_bytes().decode("ascii", "backslashreplace").strip()
+        found, _, checksum = text.partition(" ")
+        # One from before it had a checksum is the id alone.
+        if _NODE_ID.fullmatch(found) is None or (text != found and checksum != _checksum(found)):
+            raise DataDirectoryError(
+                f"{file} is damaged: it holds {text[:80]!r}, which is no id of a node; restore it from a backup; "
+                "nothing was changed"
+            )
+        return found
+
+
+def _checksum(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _write(file: Path, text: str) -> None:

@@ -22,8 +22,9 @@ from esker.columns.events import EventColumns, blocks
 from esker.columns.eventwish import Wanted
 from esker.engine.events import decode_batch
 from esker.errors import EskerError, JournalCorrupt
+from esker.journal.disk import RealDisk
 from esker.journal.frame import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, decode_segment_header, frame_at
-from esker.journal.segment import SEGMENT_SUFFIX
+from esker.journal.segment import SEGMENT_SUFFIX, segment_paths
 from esker.node.eventwire import (
     Answer,
     ArchiveEvents,
@@ -79,7 +80,7 @@ class Segment:
         start = self._offset - self._window_at
         with memoryview(self._window) as view:
             frame = frame_at(self._window, view, start, self._segment_id)
-        if frame is None or frame.is_seal or frame.position != self.next:
+        if frame is None or frame.is_mark or frame.position != self.next:
             return None
         self._offset += frame.end - frame.start
         return frame.batch(self._window)
@@ -217,10 +218,17 @@ _END: Final = EventsFile("", b"")
 
 
 def _batches(path: Path) -> Iterator[tuple[int, bytes]]:
+    """All of a segment that another follows. Raises JournalCorrupt where it ends too early: then it must not go."""
+    following = [first for first, other in segment_paths(RealDisk(), path.parent) if other.name > path.name]
     segment = Segment(path)
     try:
         while (batch := segment.batch()) is not None:
             yield segment.next - 1, batch
+        if following and segment.next < following[0]:
+            raise JournalCorrupt(
+                f"{path} is damaged: position {segment.next} cannot be read; it stays, and all behind it, until "
+                "`esker journal repair` was run"
+            )
     finally:
         segment.close()
 

@@ -40,6 +40,7 @@ from esker.node.staging import (
     ReceivedFile,
     Staging,
     ValueFormat,
+    check_part,
     chunk_rows,
 )
 
@@ -100,7 +101,7 @@ class Upload:
         """After the last `write`: what is in it, which is on disk now. Raises LoadRefused."""
         await self._flush(sync=True)
         self._file.close()
-        return await self._loading.look(self._file.path, kind, value_format)
+        return await self._loading.look(self._file.path, kind, value_format, self._file.checksum)
 
     async def keep(self, facts: Facts) -> None:
         """Makes it a part."""
@@ -162,13 +163,16 @@ class Loading:
     async def in_files(self, do: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files, do)
 
-    async def look(self, path: Path, kind: TopicType | None, value_format: ValueFormat | None) -> Facts:
+    async def look(self, path: Path, kind: TopicType | None, value_format: ValueFormat | None, checksum: str) -> Facts:
+        """`checksum`: what it was when the file was received. Raises LoadRefused."""
+
         def inspect() -> Facts:
+            check_part(path, checksum)
             try:
                 from esker.columns import incoming
             except ImportError as error:
                 raise without_arrow() from error
-            return incoming.inspect(path, kind, value_format)
+            return msgspec.structs.replace(incoming.inspect(path, kind, value_format), sha256=checksum)
 
         return await asyncio.get_running_loop().run_in_executor(self._looking, inspect)
 
@@ -178,7 +182,7 @@ class Loading:
             return  # an attempt that was committed is sent again: the first one counts
         self._arriving.add((place, name))
         try:
-            await self.in_files(partial(self._staging.keep, path, place, name))
+            await self.in_files(partial(self._staging.keep, path, place, name, facts.sha256))
         finally:
             self._arriving.discard((place, name))
         self._staged[place, name] = facts
@@ -190,12 +194,16 @@ class Loading:
     async def facts(self, place: Place, names: Sequence[str]) -> list[Facts]:
         """Of staged parts. Raises LoadRefused for one that is not there."""
         found = []
+        there: dict[str, str] | None = None
         for name in names:
             known = self._staged.get((place, name))
             if known is None:
-                if not await self.in_files(partial(self._staging.has, place, name)):
+                if there is None:
+                    there = await self.in_files(partial(self._staging.staged, place))
+                if name not in there:
                     raise LoadRefused(LoadProblem.BAD_COMMIT, f"part {name} of this batch is not staged")
-                known = self._staged[place, name] = await self.look(self._staging.part(place, name), None, None)
+                path = self._staging.part(place, name, there[name])
+                known = self._staged[place, name] = await self.look(path, None, None, there[name])
             found.append(known)
         return found
 
@@ -203,7 +211,7 @@ class Loading:
         """Returns how many parts were dropped. Raises LoadRefused once the batch was committed."""
         if await self._known(place) is not None:
             raise LoadRefused(LoadProblem.COMMITTED, "this batch was committed, and cannot be undone")
-        names = await self.in_files(partial(self._staging.parts, place))
+        names = list(await self.in_files(partial(self._staging.staged, place)))
         await self._drop(place, names)
         return len(names)
 
@@ -345,7 +353,7 @@ class Loading:
         known = await self._known(place)
         if known is not None:
             return known
-        names = await self.in_files(partial(self._staging.parts, place))
+        names = await self.in_files(partial(self._staging.staged, place))
         if not names:
             return LoadState(state="unknown")
         rows = sum(each.rows for name in names if (each := self._staged.get((place, name))) is not None)

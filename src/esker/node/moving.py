@@ -155,10 +155,11 @@ class Mover:
     async def _move(self, load: Load) -> bool:
         """Whether it is done. If not, the store does not have all of it yet, or no longer."""
         loop = asyncio.get_running_loop()
-        if not await loop.run_in_executor(self._pool, write_file, self._store, self._archive, load):
+        sha256 = await loop.run_in_executor(self._pool, write_file, self._store, self._archive, load)
+        if sha256 is None:
             return False
         place = load.place
-        reply = self._shard.handle(commands.ArchiveRecords(place.number, place.first, place.last, load.path))
+        reply = self._shard.handle(commands.ArchiveRecords(place.number, place.first, place.last, load.path, sha256))
         if isinstance(reply, Refusal):
             await loop.run_in_executor(self._pool, self._archive.delete, load.path)
             return False
@@ -199,16 +200,20 @@ def _movable(log: LogPartition, upto: int, hot: int) -> Iterator[Block]:
         yield block
 
 
-def write_file(store: Store, archive: ArchiveStore, load: Load) -> bool:
-    """From the store to the archive. False: the store does not have all of it yet, or no longer. Runs in a thread."""
+def write_file(store: Store, archive: ArchiveStore, load: Load) -> str | None:
+    """From the store to the archive; returns the file's checksum. Runs in a thread.
+
+    None: the store does not have all of it yet, or no longer.
+    """
     stored: list[Stored] = []
     for first_seq, count, live in load.blocks:
         try:
             content = stored_content(store, load.place.number, load.place.partition, first_seq)
         except InvariantBroken:  # the block left meanwhile, or the checkpoint with it has only begun
-            return False
+            return None
         if len(content.bodies) < count:
-            return False
+            return None
         stored.append(Stored(first_seq, live, content))
-    archive.put(load.path, encode_records(load.place, stored))
-    return True
+    file = encode_records(load.place, stored)
+    archive.put(load.path, file.data)
+    return file.sha256

@@ -68,6 +68,7 @@ class PlannedFile(msgspec.Struct, frozen=True):
     last: int
     rows: int
     dead: list[int]
+    sha256: str = ""  # its checksum; none for a file from before they had one
 
 
 class PlannedGap(msgspec.Struct, frozen=True):
@@ -255,7 +256,7 @@ def _planned(file: ArchivedFile, live: Sequence[int]) -> PlannedFile:
         at = first + count
     if at <= file.last:
         dead += (at, file.last + 1 - at)
-    return PlannedFile(file.path, file.first, file.last, sum(live[1::2]), dead)
+    return PlannedFile(file.path, file.first, file.last, sum(live[1::2]), dead, file.sha256)
 
 
 def _first_living(log: LogPartition, seq: int) -> int:

@@ -33,7 +33,7 @@ from esker.engine.topic import Topic
 from esker.engine.topics import not_found
 from esker.errors import Code, LoadProblem, LoadRefused, Refusal, ShardStopped
 from esker.node.shard import Batch, Shard
-from esker.node.staging import Manifest, Place, Staging
+from esker.node.staging import Manifest, Place, Staging, check_part
 
 if TYPE_CHECKING:
     from esker.columns.incoming import Block, Piece
@@ -294,7 +294,8 @@ class Running:
     async def _block(self, pool: ThreadPoolExecutor, staging: Staging) -> Block | None:
         loop = asyncio.get_running_loop()
         if self._blocks is None:
-            self._blocks = _blocks_of([staging.part(self.place, part.name) for part in self.manifest.parts])
+            sums = [(part.name, part.facts.sha256) for part in self.manifest.parts]
+            self._blocks = _blocks_of([(staging.part(self.place, *each), each[1]) for each in sums])
         if self._ahead is None:
             self._ahead = loop.run_in_executor(pool, next, self._blocks, None)
         ahead, self._ahead = self._ahead, None
@@ -363,13 +364,14 @@ def without_arrow() -> LoadRefused:
     return LoadRefused(LoadProblem.NOT_AVAILABLE, "loads need pyarrow: pip install 'esker[archive]'")
 
 
-def _blocks_of(paths: list[Path]) -> Iterator[Block]:
-    """Each step runs in a thread."""
+def _blocks_of(parts: list[tuple[Path, str]]) -> Iterator[Block]:
+    """Of files with their checksums. Each step runs in a thread. Raises LoadRefused for a part that is damaged."""
     try:
         from esker.columns import incoming
     except ImportError as error:
         raise without_arrow() from error
-    for path in paths:
+    for path, checksum in parts:
+        check_part(path, checksum)
         yield from incoming.blocks(path)
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from esker.columns.arrow import Message
     from esker.columns.records import Part
 
-OpenFile = Callable[[str], Awaitable["RecordsFile | None"]]
+OpenFile = Callable[[str, str], Awaitable["RecordsFile | None"]]
 
 _T = TypeVar("_T")
 
@@ -120,6 +120,7 @@ class Chunk(NamedTuple):
     last: int
     blocks: Sequence[_Held]
     file: str
+    sha256: str = ""  # of the file
 
 
 class Filed(NamedTuple):
@@ -204,7 +205,7 @@ class Ranges:
             return await loop.run_in_executor(self._pool, view.of_blocks, self._store, chunk)
         if self._open_file is None:
             raise ArchiveError(f"{chunk.file} is in an archive, and this node was started without its setting")
-        file = await self._open_file(chunk.file)
+        file = await self._open_file(chunk.file, chunk.sha256)
         if file is None:
             return None
         return await loop.run_in_executor(self._pool, view.of_file, file, chunk)
@@ -411,7 +412,7 @@ def captured(log: LogPartition, after: int, upto: int, most: Room) -> Chunk:
         if rows >= most.rows:
             last = min(upto, block.first_seq + (some.bit_length() if some != live else block.count) - 1)
             break
-    return Chunk(log.topic.number, last, held, "" if file is None else file.path)
+    return Chunk(log.topic.number, last, held, *(("", "") if file is None else (file.path, file.sha256)))
 
 
 def _lowest(bits: int, count: int) -> int:

@@ -1,9 +1,12 @@
 """The files of bulk loads: what was staged, and what was committed.
 
     loads/load=<name>/batch=<number>/
-        <part>-<attempt>.arrow        a part, whole and on disk
-        <part>-<attempt>.<n>.upload   one that is being received
-        commit.json                   the manifest: from its rename on, the batch will be published
+        <part>-<attempt>.<SHA-256>.arrow   a part, whole and on disk
+        <part>-<attempt>.<n>.upload        one that is being received
+        commit.json                        the manifest: from its rename on, the batch will be published
+
+The checksum of a part stands in its name from the moment it is kept, and in the manifest; that of the manifest, in its
+file. Whoever reads one of them checks it. Files from before there were checksums have none, and are read as they are.
 
 Names that come from clients are checked before they get here, and each has a prefix or suffix of its own, so none of
 them can leave the directory. Everything here may wait for the disk and is called in threads.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Set
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -41,6 +45,7 @@ _UPLOAD = ".upload"
 _LOAD_PATTERN = re.compile(rf"[A-Za-z0-9._\-]{{1,{limits.LOAD_NAME_BYTES_MAX}}}")
 _ATTEMPT_PATTERN = re.compile(r"[0-9a-f]{1,64}")
 _PART_PATTERN = re.compile(r"[0-9]{1,18}-[0-9a-f]{1,64}")
+_PART_FILE = re.compile(r"([0-9]{1,18}-[0-9a-f]{1,64})(?:\.([0-9a-f]{64}))?\.arrow")
 NUMBER_MAX: Final = 10**18 - 1
 
 ValueFormat = Literal["json", "text"]
@@ -103,8 +108,33 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(part.facts.rows for part in self.parts)
 
 
-_encode_manifest = msgspec.json.Encoder().encode
+class _Sealed(msgspec.Struct, frozen=True):
+    """The file of a manifest. One from before it had a checksum is the manifest itself."""
+
+    sha256: str
+    manifest: msgspec.Raw
+
+
+_encode = msgspec.json.Encoder().encode
 _decode_manifest = msgspec.json.Decoder(Manifest).decode
+_decode_sealed = msgspec.json.Decoder(_Sealed).decode
+
+
+def check_part(path: Path, expected: str) -> None:
+    """Reads all of it. Raises LoadRefused unless it is as it was when it was staged; nothing is known of an old one."""
+    if not expected:
+        return
+    name = path.name.partition(".")[0]
+    try:
+        with path.open("rb") as file:
+            found = file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise LoadRefused(LoadProblem.BAD_PART, f"part {name} cannot be read: {error.strerror}") from error
+    if found != expected:
+        raise LoadRefused(
+            LoadProblem.BAD_PART,
+            f"part {name} is damaged on disk: its checksum does not match; stage it again",
+        )
 
 
 class Staging:
@@ -116,8 +146,8 @@ class Staging:
     def folder(self, place: Place) -> Path:
         return self._root / f"load={place.load}" / f"batch={place.batch}"
 
-    def part(self, place: Place, name: str) -> Path:
-        return self.folder(place) / f"{name}{_PART}"
+    def part(self, place: Place, name: str, checksum: str) -> Path:
+        return self.folder(place) / (f"{name}.{checksum}{_PART}" if checksum else f"{name}{_PART}")
 
     # -- receiving
 
@@ -144,19 +174,21 @@ class Staging:
                 f"the disk has {free} bytes left, and loads leave {FREE_BYTES_MIN} to others; free some, or wait",
             )
 
-    def keep(self, upload: Path, place: Place, name: str) -> None:
+    def keep(self, upload: Path, place: Place, name: str, checksum: str) -> None:
         """Makes an upload a part, durably. The same attempt again takes the place of the first."""
+        before = self.staged(place).get(name, checksum)
         with _told("stage"):
-            self._disk.rename(upload, self.part(place, name))
+            self._disk.rename(upload, self.part(place, name, checksum))
             self._disk.sync_directory(upload.parent)
+        if before != checksum:
+            self._remove(self.part(place, name, before))
 
     # -- what is there
 
-    def parts(self, place: Place) -> list[str]:
-        return [name.removesuffix(_PART) for name in self._names(self.folder(place)) if name.endswith(_PART)]
-
-    def has(self, place: Place, name: str) -> bool:
-        return self.part(place, name).is_file()
+    def staged(self, place: Place) -> dict[str, str]:
+        """The parts of a batch and their checksums; empty for one that has none."""
+        found = (_PART_FILE.fullmatch(name) for name in self._names(self.folder(place)))
+        return {match[1]: match[2] or "" for match in found if match is not None}
 
     def _names(self, folder: Path) -> list[str]:
         try:
@@ -189,7 +221,8 @@ class Staging:
             make_directory(self._disk, folder)
             fd = self._disk.open(fresh, create=True)
             try:
-                write_all(self._disk, fd, _encode_manifest(manifest), 0)
+                text = _encode(manifest)
+                write_all(self._disk, fd, _encode(_Sealed(sha256(text).hexdigest(), msgspec.Raw(text))), 0)
                 self._disk.fdatasync(fd)
             finally:
                 self._disk.close(fd)
@@ -200,17 +233,25 @@ class Staging:
         """A text: what is wrong with it."""
         path = self.folder(place) / _MANIFEST
         try:
-            return _decode_manifest(path.read_bytes())
+            data = path.read_bytes()
+            try:
+                sealed = _decode_sealed(data)
+            except msgspec.ValidationError:
+                return _decode_manifest(data)
+            if sha256(sealed.manifest).hexdigest() != sealed.sha256:
+                return f"{path.relative_to(self._root.parent)} is damaged: its checksum does not match"
+            return _decode_manifest(sealed.manifest)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             return f"{path.relative_to(self._root.parent)} cannot be read: {error}"
 
     # -- removing
 
     def drop_parts(self, place: Place, names: list[str]) -> None:
+        staged = self.staged(place)
         for name in names:
-            self._remove(self.part(place, name))
+            self._remove(self.part(place, name, staged.get(name, "")))
         self._remove_folders(place)
 
     def drop_uploads(self) -> None:
@@ -222,7 +263,7 @@ class Staging:
 
     def drop_all(self, place: Place) -> None:
         """The manifest last: while it is there, the rest is asked for. What is still being received stays."""
-        self.drop_parts(place, self.parts(place))
+        self.drop_parts(place, list(self.staged(place)))
         self._remove(self.folder(place) / _MANIFEST)
         self._remove_folders(place)
 
@@ -230,7 +271,7 @@ class Staging:
         """What was staged beside the parts of the manifest stays: whoever staged it will ask for it."""
         place = Place(manifest.load, manifest.batch)
         for part in manifest.parts:
-            self._remove(self.part(place, part.name))
+            self._remove(self.part(place, part.name, part.facts.sha256))
         self._remove(self.folder(place) / _MANIFEST)
         self._remove_folders(place)
 
@@ -258,6 +299,7 @@ class ReceivedFile:
         self._disk = staging._disk
         self.path = path
         self._fd = fd
+        self._checksum = sha256()
         self.size = 0
 
     def write(self, data: bytes, sync: bool) -> None:
@@ -266,8 +308,14 @@ class ReceivedFile:
         with _told("stage"):
             write_all(self._disk, self._fd, data, self.size)
             self.size += len(data)
+            self._checksum.update(data)
             if sync:
                 self._disk.fdatasync(self._fd)
+
+    @property
+    def checksum(self) -> str:
+        """Of all that was written."""
+        return self._checksum.hexdigest()
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -20,12 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from esker.checksums import FOOTER_KEY, damage
 from esker.spark.errors import EskerSparkError
 from esker.spark.options import Direct
 from esker.spark.plan import ColdFile
 
 BATCH_ROWS: Final = 65_536
 _OWNER = "archive.json"
+_CHECKS: Final = 4  # files read at a time to check them; each is some tens of MB in memory
+_SOUND_MAX: Final = 10_000  # files that are remembered as sound
+_sound: dict[tuple[object, ...], None] = {}
+# Formats of files that have no checksum. None: the file is not of a broker, but was made from some, as an extract.
+_UNSEALED_FORMATS: Final = {"records": (None, b"1"), "events": (None, b"1", b"2")}
 
 
 class FileGone(Exception):
@@ -46,10 +53,10 @@ def read_file(
     archive: str, file: ColdFile, key: str, low: int, high: int, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Rows whose `key` is from `low` to before `high` and not dead. Raises FileGone, or EskerSparkError for a file that
-    is not whole. `columns` must hold `key`."""
+    is damaged. `columns` must hold `key`."""
     where = f"{archive.rstrip('/')}/{file.path}"
     try:
-        parquet = pq.ParquetFile(_open(archive, file.path))
+        parquet = pq.ParquetFile(pa.BufferReader(checked(archive, file)))
         groups = _groups(parquet, key, low, high)
         for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns)):
             kept = _kept(batch, key, low, high, file.dead)
@@ -117,10 +124,54 @@ def _problem(archive: str, node: str) -> str:
     return "" if of == node else "it belongs to another broker"
 
 
-def _open(archive: str, path: str) -> object:
-    """What ParquetFile takes: a path, or the bytes of an object."""
+def checked(archive: str, file: ColdFile) -> bytes:
+    """The bytes of a file, which are as they were written. Raises FileGone, EskerSparkError and OSError."""
+    data = _read_all(archive, file.path)
+    problem = damage_in(data, file.path, file.sha256)
+    if problem is not None:
+        raise EskerSparkError(f"file {archive.rstrip('/')}/{file.path} of the archive: {problem}")
+    return data
+
+
+def check_files(archive: str, files: Sequence[ColdFile]) -> None:
+    """Reads all of these, for whom reads them without looking at their checksums. Raises EskerSparkError.
+
+    Files that are gone are left to the reader. One that was found sound is not read again while it stays as it is.
+    """
+    with ThreadPoolExecutor(_CHECKS) as pool:
+        for _ in pool.map(partial(_check_file, archive), files):
+            pass
+
+
+def _check_file(archive: str, file: ColdFile) -> None:
     folder = local_folder(archive)
-    return str(folder / path) if folder is not None else pa.BufferReader(_read_all(archive, path))
+    try:
+        told = None if folder is None else (folder / file.path).stat()
+        known = (archive, file.path, file.sha256, *(() if told is None else (told.st_size, told.st_mtime_ns)))
+        if told is not None and known in _sound:
+            return
+        checked(archive, file)
+        _sound[known] = None
+        while len(_sound) > _SOUND_MAX:
+            _sound.pop(next(iter(_sound)), None)
+    except (FileNotFoundError, FileGone):
+        return
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise EskerSparkError(
+            f"file {archive.rstrip('/')}/{file.path} of the archive cannot be read: {reason}"
+        ) from None
+
+
+def damage_in(data: bytes, path: str, expected: str = "") -> str | None:
+    """What is wrong with a file, and what to do; None where it is sound, or from before files had checksums."""
+    problem = damage(data, expected)
+    if problem is None and not expected:
+        footer = pq.read_metadata(pa.BufferReader(data)).metadata or {}
+        unsealed = _UNSEALED_FORMATS["events" if "/events/" in f"/{path}" else "records"]
+        if footer.get(b"esker.format") not in unsealed and FOOTER_KEY.encode() not in footer:
+            problem = "it is damaged: its checksum is missing"
+    return None if problem is None else f"{problem}; put it back from a backup"
 
 
 def _read_all(archive: str, path: str) -> bytes:

@@ -41,6 +41,7 @@ class ColdFile:
     first: int
     last: int
     dead: tuple[int, ...] = ()
+    sha256: str = ""  # its checksum, where the broker knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +311,7 @@ def _file(file: dict[str, object]) -> ColdFile:
     if path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"a file outside the archive: {path!r}")
     dead = tuple(map(_int, _list(file.get("dead") or [])))
-    return ColdFile(path, _int(file["first"]), _int(file["last"]), dead)
+    return ColdFile(path, _int(file["first"]), _int(file["last"]), dead, str(file.get("sha256") or ""))
 
 
 def _check_named(edge: Edge, parts: Mapping[Spot, PartitionPlan], option: str) -> None:

@@ -42,11 +42,12 @@ def read(
     `options` are some of the source's: how to reach the broker, and how to cut the work (`_OPTIONS`).
     A file that the broker lets go of before the DataFrame is used (a cap, an age) fails the query; read again then.
     Raises EskerSparkError when a topic is missing, or no log, or records are gone and `failOnDataLoss` is not false.
+    Spark's own reader knows nothing of the checksums of files, so these are looked at here, before it gets them.
     """
     given = _options(topics, endpoint, api_key, options)
     parsed = read_options(given, streaming=False)
     from esker.spark.client import client
-    from esker.spark.cold import local_folder, reachable
+    from esker.spark.cold import check_files, local_folder, reachable
     from esker.spark.plan import ask_plan, data_loss, lost, need_type
     from esker.spark.schemas import RECORDS
 
@@ -69,6 +70,8 @@ def read(
             continue
         whole, gnawed = divided(files)
         if whole:
+            assert plan.archive is not None
+            check_files(plan.archive, whole)
             frames.append(_from_files(spark, [f"{folder}/{file.path}" for file in whole], whole, part, names))
         for file in gnawed:
             low, high = max(file.first, part.earliest), min(file.last + 1, part.hot_from)

@@ -26,7 +26,7 @@ from esker.engine.logs.archived import ArchivedFile
 from esker.engine.logs.block import Block, BlockTags, Content, Outline, PackedContent, body_size, offsets
 from esker.engine.logs.gaps import Gap
 from esker.engine.logs.partition import LogPartition
-from esker.errors import InvariantBroken, StoreCorrupt
+from esker.errors import InvariantBroken, StoreDamaged
 from esker.store import keys
 from esker.store.idempotency import KeyShare, load_keys
 from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
@@ -283,7 +283,7 @@ def packed_content(store: Store, number: int, index: int, first_seq: int) -> Pac
 
 
 def _stored(store: Store, number: int, index: int, first_seq: int) -> memoryview:
-    """The packed content. Raises InvariantBroken when it is missing, StoreCorrupt when it is not what was written."""
+    """The packed content. Raises InvariantBroken when it is missing, StoreDamaged when it is not what was written."""
     key = keys.block_key(b"r", number, index, first_seq)
     stored = store.get(key)
     if stored is None:
@@ -293,7 +293,7 @@ def _stored(store: Store, number: int, index: int, first_seq: int) -> memoryview
         return content
     content = content[_SEAL_BYTES:]
     if stored[len(_SEALED) : _SEAL_BYTES] != _checksum(key, content):
-        raise StoreCorrupt(
+        raise StoreDamaged(
             f"the records of block {number}/{index}/{first_seq} in the store are damaged: their checksum does not match"
         )
     return content

@@ -8,6 +8,10 @@ writes (about 1 us a key, measured), which is why writes are small, and releases
 After an error in the background (no space for a flush, no descriptor for a file) RocksDB takes no more writes, and
 rocksdict has no way to resume it, so `reopen` opens it anew. That may fail again, on a disk that is still full, so a
 handle that only reads is opened before the old one is closed: it needs no space, and reads go on with it.
+
+RocksDB keeps a checksum of every block and looks at it whenever it reads one. A look-up raises what it finds; an
+iterator only ends there, as it does behind the last key, and has to be asked for its status. No reader here may take
+the one for the other: damage is `StoreDamaged`, never fewer keys.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from esker.errors import DataDirectoryError, StoreFailed
+from esker.errors import DataDirectoryError, StoreDamaged, StoreFailed
 from esker.store.interface import Puts, Ranges, StoreView
 
 # Small on purpose: a checkpoint is flushed as a whole anyway, and what is read back the kernel caches as well.
@@ -64,9 +68,9 @@ class RocksStore:
             db = self._db
             try:
                 value: bytes | None = db.get(key)
-            except Exception:
+            except Exception as error:  # rocksdict raises plain Exception
                 if db is self._db:
-                    raise
+                    raise _damaged(self._directory, error) from error
                 # Another thread has opened the store again in between, and closed the handle that was in hand here.
             else:
                 return value
@@ -76,10 +80,13 @@ class RocksStore:
         # (0.3.29: a scan silently ended short), so the end is checked here.
         key: bytes
         value: bytes
-        for key, value in self._db.items(from_key=start):  # type: ignore[assignment]  # raw mode has only bytes
+        last, db = start, self._db
+        for key, value in db.items(from_key=start):  # type: ignore[assignment]  # raw mode has only bytes
             if key >= end:
                 return
             yield key, value
+            last = key
+        _check_end(db, self._directory, last)
 
     def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
         view = None if self._view is None else self._view()
@@ -99,13 +106,13 @@ class RocksStore:
         except Exception as error:
             if "Write stall" in str(error):
                 return False
-            raise StoreFailed(f"the store could not write: {error}") from error
+            raise _write_failure(self._directory, error) from error
         return True
 
     def snapshot(self) -> StoreView:
         view = None if self._view is None else self._view()
         if view is None:
-            view = _View(self._db)
+            view = _View(self._db, self._directory)
             self._view = ref(view)
             self._views.add(view)
         return view
@@ -114,7 +121,7 @@ class RocksStore:
         try:
             self._db.flush()
         except Exception as error:
-            raise StoreFailed(f"the store could not write: {error}") from error
+            raise _write_failure(self._directory, error) from error
         _return_memory()
 
     def reopen(self) -> None:
@@ -146,7 +153,8 @@ class _View:
     new iterator sees the same, and one that gives pairs costs half as much.
     """
 
-    def __init__(self, db: Rdict) -> None:
+    def __init__(self, db: Rdict, directory: Path) -> None:
+        self._directory = directory
         self.outdated = False  # something was written since, or is about to be
         self._handles: tuple[Rdict, Snapshot, RdictIter] | None = (db, db.snapshot(), db.iter())
         self._scanning = Lock()
@@ -168,7 +176,7 @@ class _View:
         except Exception as error:  # rocksdict raises plain Exception
             if "key not found" in str(error):
                 return None
-            raise
+            raise _damaged(self._directory, error) from error
         return value
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -180,16 +188,52 @@ class _View:
             if not self.outdated:  # so it was not when they were made
                 for pair in pairs:  # type: ignore[assignment]  # raw mode has only bytes
                     if pair[0] >= end:
-                        break
+                        return iter(found)
                     found.append(pair)
+                # Something may be written meanwhile: that can make a key follow, and no damage is taken for the end.
+                _check_end(db, self._directory, found[-1][0] if found else start)
                 return iter(found)
         with self._scanning:
             iterator.seek(start)
             while iterator.valid() and (key := iterator.key()) < end:
                 found.append((key, iterator.value()))
                 iterator.next()
-            iterator.status()  # raises what ended it early
+            _check_status(iterator, self._directory)
         return iter(found)
+
+
+def _check_end(db: Rdict, directory: Path, last: bytes) -> None:
+    """For pairs that ended behind `last`: raises StoreDamaged unless that is because no key follows.
+
+    The iterator that gives pairs does not tell its status, and the one that does costs twice as much a key. So another
+    one is led to the same place, and only when pairs end before the caller's end does.
+    """
+    iterator = db.iter()
+    iterator.seek(last)
+    if iterator.valid() and iterator.key() == last:
+        iterator.next()
+    _check_status(iterator, directory)
+
+
+def _check_status(iterator: RdictIter, directory: Path) -> None:
+    try:
+        iterator.status()
+    except Exception as error:  # rocksdict raises plain Exception
+        raise _damaged(directory, error) from error
+
+
+def _damaged(directory: Path, error: Exception) -> StoreDamaged:
+    return StoreDamaged(
+        f"the store in {directory} is damaged: {error}; stop the node and restore the whole data directory from a "
+        "backup"
+    )
+
+
+def _write_failure(directory: Path, error: Exception) -> StoreDamaged | StoreFailed:
+    """After a compaction has met damage, RocksDB takes no writes; any other failure may pass."""
+    if "Corruption" in str(error):
+        return _damaged(directory, error)
+    return StoreFailed(f"the store could not write: {error}")
 
 
 def _open(directory: Path, read_only: bool) -> Rdict:
@@ -197,7 +241,10 @@ def _open(directory: Path, read_only: bool) -> Rdict:
     try:
         return Rdict(str(directory), _options(), access_type=access)
     except Exception as error:  # rocksdict raises plain Exception
-        raise DataDirectoryError(f"cannot open the store in {directory}: {error}") from error
+        raise DataDirectoryError(
+            f"cannot open the store in {directory}: {error}; if it is damaged, restore the whole data directory from a "
+            "backup"
+        ) from error
 
 
 def _close(db: Rdict) -> None:

@@ -28,6 +28,7 @@ class ArchivedFile(msgspec.Struct, frozen=True, array_like=True):
     first: int
     last: int
     path: str
+    sha256: str = ""
 
 
 class Files:
@@ -77,7 +78,7 @@ def archive(machine: Machine, command: commands.ArchiveRecords, now: int) -> Don
         return Refusal(Code.TOPIC_NOT_FOUND, f"the records from {command.first} to {command.last} are all gone")
     if command.last >= log.blocks[-1].first_seq:
         return Refusal(Code.BAD_REQUEST, f"the block with record {command.last} still grows")
-    event = events.LogArchived(log.topic.number, 0, now, command.first, command.last, command.file)
+    event = events.LogArchived(log.topic.number, 0, now, command.first, command.last, command.file, command.sha256)
     machine.record(log, event, sync=False)
     return Done(1)
 
@@ -116,4 +117,4 @@ def _from_file(log: LogPartition, command: commands.Read, after: int, upto: int,
         runs_of(live, block.first_seq, runs)
         count += live.bit_count()
     max_bytes = min(command.max_bytes, limits.READ_BYTES_MAX)
-    return Archived(log.topic.number, file.path, runs, upto, limit, max_bytes, nodes)
+    return Archived(log.topic.number, file.path, runs, upto, limit, max_bytes, nodes, file.sha256)

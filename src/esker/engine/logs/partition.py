@@ -311,7 +311,7 @@ class LogPartition:
         self.dedup.remember(event.key, event.ts, event.seq, event.count)
 
     def archived(self, event: events.LogArchived) -> None:
-        if not self.files.add(ArchivedFile(event.first, event.last, event.file)):
+        if not self.files.add(ArchivedFile(event.first, event.last, event.file, event.sha256)):
             return
         for block in self.blocks_after(event.first - 1):
             if block.end > event.last + 1:

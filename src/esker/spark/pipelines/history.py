@@ -25,6 +25,7 @@ from esker.spark.pipelines.failures import in_one_line
 from esker.spark.pipelines.lifecycle import lifecycle, report, write
 from esker.spark.pipelines.progress import Progress
 from esker.spark.pipelines.registry import Order, Result
+from esker.spark.pipelines.soundness import check_sound
 
 EXIT_VIOLATIONS: Final = 1
 _SHOWN: Final = 20  # violations on the terminal; all that were asked for are in the facts
@@ -120,7 +121,9 @@ def _events(spark: SparkSession, order: Order) -> DataFrame:
     if archive is None:
         return spark.read.format("esker").options(**order.source_options()).option("table", "events").load()
     try:
-        return spark.read.option("mergeSchema", "true").parquet(f"{archive.rstrip('/')}/events")
+        events = spark.read.option("mergeSchema", "true").parquet(f"{archive.rstrip('/')}/events")
+        check_sound(spark, events.inputFiles())
+        return events
     except AnalysisException as error:
         raise SettingsError(f"archive {archive!r}: {in_one_line(error)}") from None
 
