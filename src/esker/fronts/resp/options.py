@@ -28,8 +28,5 @@ class RespOptions:
     latency_threshold_ms: int = 0  # 0: latency is not watched
 
 
-# Bytes of later commands a client may send while an earlier one blocks; beyond, its socket is not read.
-HELD_BYTES_MAX = 1 * MIB
-
 # Spellings (ADDJOB, addjob, AddJob …) remembered beside the upper-case names.
 SPELLINGS_MAX = 1024
