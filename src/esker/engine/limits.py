@@ -85,6 +85,18 @@ DELIVERIES_MAX = 1 << 31  # that a config or a job may ask for before the dead l
 # Estimated memory of one waiting job beyond its payload, for the memory limit (bench/ measures the true figure).
 JOB_MEMORY_BYTES = 350
 
+# The same of a topic without anything in it, beyond its name, and of each of its partitions: empty structures, and what
+# the next checkpoint has to know of them.
+TOPIC_MEMORY_BYTES = 1000
+QUEUE_PARTITION_MEMORY_BYTES = 6000
+LOG_PARTITION_MEMORY_BYTES = 3000
+
+# The same of a remembered idempotency key, of a tag that some record has, and of each record that has it; the bytes of
+# the key or the tag come on top. They stay in memory when payloads do not.
+DEDUP_KEY_MEMORY_BYTES = 240
+TAG_MEMORY_BYTES = 110
+TAGGED_MEMORY_BYTES = 8
+
 # The same of one record of a log in memory: its struct, its place in the block, the headers of its byte strings.
 RECORD_MEMORY_BYTES = 160
 

@@ -11,7 +11,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
+from esker.engine import limits
 from esker.engine.events import RecordBody
+from esker.engine.queues.sums import Totals
 
 _SLACK = 1024
 _STEP = 2048  # tags and seqs looked at in one step: well under a millisecond
@@ -20,10 +22,12 @@ _STEP = 2048  # tags and seqs looked at in one step: well under a millisecond
 class TagIndex:
     """`alive(seqs)` is the owner's truth: those of some seqs, in order, whose records are not gone."""
 
-    __slots__ = ("_alive", "_garbage", "_held", "_order", "_seqs", "_shrunk", "_todo", "_young")
+    __slots__ = ("_alive", "_bytes", "_garbage", "_held", "_order", "_seqs", "_shrunk", "_todo", "_totals", "_young")
 
-    def __init__(self, alive: Callable[[Sequence[int]], list[int]]) -> None:
+    def __init__(self, alive: Callable[[Sequence[int]], list[int]], totals: Totals) -> None:
         self._alive = alive
+        self._totals = totals
+        self._bytes = 0  # of memory, counted in the totals
         self._seqs: dict[bytes, int | array[int]] = {}  # a tag is often that of one record: an array would cost more
         self._order: list[bytes] = []
         self._young: list[bytes] = []  # tags that are not yet in order
@@ -45,11 +49,13 @@ class TagIndex:
         if known is None:
             self._seqs[tag] = seq
             self._young.append(tag)
+            self._count(limits.TAG_MEMORY_BYTES + len(tag))
         elif isinstance(known, int):
             self._seqs[tag] = array("Q", (known, seq))
         else:
             known.append(seq)
         self._held += 1
+        self._count(limits.TAGGED_MEMORY_BYTES)
 
     def let_go(self, count: int) -> None:
         """Up to `count` records with tags are gone. Call it after the owner's truth has changed."""
@@ -81,7 +87,9 @@ class TagIndex:
         living = self._alive(seqs)
         if len(living) < len(seqs):
             self._held -= len(seqs) - len(living)
+            self._count((len(living) - len(seqs)) * limits.TAGGED_MEMORY_BYTES)
             if not living:
+                self._count(-limits.TAG_MEMORY_BYTES - len(tag))
                 del self._seqs[tag]
                 self._shrunk = True
             else:
@@ -97,6 +105,15 @@ class TagIndex:
     def clear(self) -> None:
         self._seqs, self._order, self._young, self._todo = {}, [], [], []
         self._held = self._garbage = 0
+        self.forget_totals()
+
+    def forget_totals(self) -> None:
+        """It is about to go, or was emptied."""
+        self._count(-self._bytes)
+
+    def _count(self, amount: int) -> None:
+        self._bytes += amount
+        self._totals.kept_bytes += amount
 
     def _beginning(self, prefix: bytes) -> Iterator[bytes]:
         if self._shrunk:

@@ -65,7 +65,7 @@ class QueuePartition:
         self.ttl_floor = 1
         self.counters = Counters()
         self.active_ms = topic.created_ms
-        self.dedup = Dedup()
+        self.dedup = Dedup(totals)
         self.dirty: set[int] = set()
         self.stored_below = 1  # jobs from here on were never written to the store
         self.restored: set[int] = set()  # jobs that came back under an old seq since the last checkpoint
@@ -84,7 +84,7 @@ class QueuePartition:
         self.holders = Holders(self, self.totals.holdings)
         self.spent: deque[int] = deque()
         self.late: set[int] = set()  # jobs that came behind younger ones, so that `jobs` is out of order
-        self.tags = TagIndex(self._living)
+        self.tags = TagIndex(self._living, self.totals)
 
     # -- the truth that the indexes ask for
 
@@ -448,6 +448,7 @@ class QueuePartition:
         """The partition is about to go, or to be emptied."""
         self.totals.jobs -= len(self.jobs)
         self.totals.hot_bytes -= self.hot_bytes
+        self.tags.forget_totals()
         self.holders.leave()
         self.holders = Holders(self, self.totals.holdings)
 

@@ -47,9 +47,10 @@ class Cancellable(Protocol):
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_arrived", "_at", "_chunks", "_commands", "_encode", "_ended", "_reading", "_unheard", "_waiter",
-        "_waiting_bytes", "_was_quiet", "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "gathered", "held", "id",
-        "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk",
-        "out", "parser", "peer", "postponed", "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
+        "_waiting_bytes", "_was_quiet", "authenticated", "broker", "careful", "closing", "congestion", "connected_at",
+        "gathered", "held", "id", "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name",
+        "null_array", "null_bulk", "out", "parser", "peer", "postponed", "proto", "queued", "seen_at", "server",
+        "skip_next", "transport", "unsettled",
     )  # fmt: skip
 
     def __init__(self, server: RespServer) -> None:
