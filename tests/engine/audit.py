@@ -23,6 +23,7 @@ def audit(machine: Machine) -> None:
         partition.hot_bytes for topic in machine.topics.values() for partition in topic.all_partitions()
     )
     assert machine.totals.kept_bytes == sum(map(_kept_bytes, machine.topics.values()))
+    assert set(machine.totals.spent) == {partition for partition in partitions if partition.spent}
     held = {(holder, partition) for partition in partitions for holder in partition.holders.held}
     assert held == {(holder, each) for holder, several in machine.totals.holdings.items() for each in several}
     assert all(machine.totals.holdings.values()), "a holder of nothing is remembered"
@@ -106,4 +107,6 @@ def _audit_records(partition: QueuePartition) -> None:
         if details is not None and details.tag:
             tagged.setdefault(details.tag, []).append(seq)
     for tag, seqs in tagged.items():
-        assert set(seqs) <= set(partition.tags.find(tag, prefix=False)), "a tag has lost a job"
+        assert set(seqs) <= {seq for piece in partition.tags.find(tag, prefix=False) for seq in piece}, (
+            "a tag has lost a job"
+        )

@@ -52,6 +52,10 @@ ENQUEUE_JOBS_MAX = 10_000  # jobs in one command: bounds one turn of the loop an
 LOADS_MAX = 100_000  # bulk loads whose progress is remembered; those that have long been idle are forgotten first
 LOAD_NAME_BYTES_MAX = 128
 
+# Records or jobs that one step of a delete looks at or removes: a few ms.
+DELETE_STEP = 2000
+DELETE_STEP_BLOCKS = 1000  # of a log, below a seq: whole blocks go at once
+
 LEASE_JOBS_MAX = 10_000  # jobs leased by one command
 SCAN_STEP_MAX = 10_000  # entries looked at by one scan call
 

@@ -383,6 +383,7 @@ HANDLERS: dict[type, Callable[..., Reply]] = {
     commands.Publish: loads.publish,
     commands.Read: records.read,
     commands.DeleteRecords: records.delete,
+    commands.DeleteMore: records.delete_more,
     commands.ArchiveRecords: archived.archive,
     commands.Ack: consume.ack,
     commands.Nack: consume.nack,

@@ -264,7 +264,7 @@ class QueuePartition:
         self.active_ms = event.ts
         if job.retry_ms == 0:
             self._move(job, _SPENT, 0)
-            self.spent.append(job.seq)
+            self._spend(job.seq)
         else:
             self._move(job, _LEASED, event.deadline_ms)
             if event.holder:
@@ -424,7 +424,7 @@ class QueuePartition:
             if job.state == _READY:
                 ready.append(ready_key(sign, job.priority, seq))
             elif job.state == _SPENT:
-                self.spent.append(seq)
+                self._spend(seq)
             if job.payload is not None:
                 self.holders.take((seq,), job.payload)  # see `decode_jobs`
                 job.payload = None
@@ -448,9 +448,15 @@ class QueuePartition:
         """The partition is about to go, or to be emptied."""
         self.totals.jobs -= len(self.jobs)
         self.totals.hot_bytes -= self.hot_bytes
+        self.totals.spent.pop(self, None)
         self.tags.forget_totals()
         self.holders.leave()
         self.holders = Holders(self, self.totals.holdings)
+
+    def _spend(self, seq: int) -> None:
+        """An at-most-once job was delivered: it may go when memory is short."""
+        self.spent.append(seq)
+        self.totals.spent[self] = None
 
     def _insert(self, job: Job) -> None:
         seq = job.seq
@@ -469,7 +475,7 @@ class QueuePartition:
         if job.state == _READY:
             self.ready.push_all((ready_key(self.sign, job.priority, seq),), self.counts[_READY])
         elif job.state == _SPENT:
-            self.spent.append(seq)
+            self._spend(seq)
         if job.details is not None and job.details.tag:
             self.tags.add(job.details.tag, seq)
         if job.due_ms:
