@@ -57,11 +57,16 @@ DELETE_STEP = 2000
 DELETE_STEP_BLOCKS = 1000  # of a log, below a seq: whole blocks go at once
 
 LEASE_JOBS_MAX = 10_000  # jobs leased by one command
-SCAN_STEP_MAX = 10_000  # entries looked at by one scan call
+SCAN_STEP_MAX = 10_000  # entries that one scan call may ask for
+# Entries that it gets, or that one peek does: at about 10 us each, others wait for less than 50 ms.
+PAGE_ENTRIES_MAX = 4000
 
 LEASE_MS_MAX = DAY_MS
 DELAY_MS_MAX = 10 * YEAR_MS
 TTL_MS_MAX = 10 * YEAR_MS
+
+# Jobs that one step lets go of to be within a cap: no fewer than one command may add, so that writers cannot outrun it.
+TRIM_STEP = ENQUEUE_JOBS_MAX
 
 # Timers handled in one turn: at about 2 us each, a turn stays well under 10 ms; the rest waits for the next turn.
 TIMERS_PER_TURN = 1000

@@ -128,6 +128,9 @@ class Settings:
         3600, _parse_count, "s", "older blocks go to the archive after this long, even if they fill no file"
     )
 
+    max_job_bytes: int = _setting(
+        32 << 20, parse_bytes, "bytes", "of one job over the Redis protocol, at most 512mb; large ones hold up others"
+    )
     memory_limit: int = _setting(
         0, parse_bytes, "bytes", "memory for topics, jobs and records; 0: half of the machine's", live=True
     )

@@ -225,7 +225,7 @@ class QueuePartition:
         if event.due_ms:
             job.state, job.due_ms = _DELAYED, event.due_ms
             self.counts[_DELAYED] += 1
-            self._wake(self.timers.add(event.due_ms, job.seq))
+            self.wake(self.timers.add(event.due_ms, job.seq))
         if details is not None:
             if details.tag:
                 self.tags.add(details.tag, job.seq)
@@ -235,7 +235,7 @@ class QueuePartition:
 
     def _due_together(self, deadlines: Deadlines, due_ms: int, seqs: Sequence[int]) -> None:
         if due_ms and seqs:
-            self._wake(deadlines.add_all(due_ms, seqs))
+            self.wake(deadlines.add_all(due_ms, seqs))
 
     def replayed(self, event: events.JobReplayed) -> None:
         self._remove(event.seq)  # folded onto a checkpoint that knows it already: it starts anew, the rest will follow
@@ -295,7 +295,7 @@ class QueuePartition:
             job.state = _LEASED
             job.due_ms = deadline_ms
             token += 1
-        self._wake(self.timers.add_all(deadline_ms, seqs))
+        self.wake(self.timers.add_all(deadline_ms, seqs))
         if min(seqs) < self.stored_below:
             self.dirty.update([seq for seq in seqs if seq < self.stored_below])
         self.counts[_READY] = ready
@@ -372,7 +372,8 @@ class QueuePartition:
         self.forget_totals()
         self._clear()
         self.dirty = set()
-        for seq in sorted(seq for seq in gone if seq >= event.below):
+        staying = sorted(seq for seq in gone if seq >= event.below) if event.below < self.next_seq else ()
+        for seq in staying:
             self._insert(gone.pop(seq))
             if seq in holders:
                 self.holders.take((seq,), holders[seq])
@@ -479,9 +480,9 @@ class QueuePartition:
         if job.details is not None and job.details.tag:
             self.tags.add(job.details.tag, seq)
         if job.due_ms:
-            self._wake(self.timers.add(job.due_ms, seq))
+            self.wake(self.timers.add(job.due_ms, seq))
         if job.expires_ms:
-            self._wake(self.expiry.add(job.expires_ms, seq))
+            self.wake(self.expiry.add(job.expires_ms, seq))
 
     def _remove(self, seq: int) -> bool:
         return self._remove_all((seq,)) == 1
@@ -562,7 +563,7 @@ class QueuePartition:
                 self.holders.let_go((seq,))
         if old_due != due_ms:
             if due_ms:
-                self._wake(self.timers.add(due_ms, seq))
+                self.wake(self.timers.add(due_ms, seq))
             if old_due:
                 self.timers.cancel(old_due)
         if save and seq < self.stored_below:
@@ -583,9 +584,9 @@ class QueuePartition:
         self.wake_ms = 0
         for index in (self.timers, self.expiry):
             if (due := index.next_ms()) is not None:
-                self._wake(due)
+                self.wake(due)
 
-    def _wake(self, when: int) -> None:
+    def wake(self, when: int) -> None:
         if not self.wake_ms or when < self.wake_ms:
             self.wake_ms = when
             heappush(self.wakes, (when, self.topic.number, self.index))

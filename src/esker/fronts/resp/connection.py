@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         self.peer = self.local = "?:0"
 
         self._arrived = server.arrived
-        self.parser = Parser(trusted=self.authenticated)
+        self.parser = Parser(self.authenticated, server.options.bulk_bytes_max)
         self.out: list[bytes] = []  # replies of this turn
         self.lasting: bytes | None = None  # the one of them that tells of nothing which has yet to reach the disk
         self.gathered: bytes | None = None  # the queue for which the server's gathering holds commands of this client
@@ -194,13 +194,17 @@ class Connection(asyncio.Protocol):
         """Executes what waits until that time, but one step at least. True: there is more for another turn."""
         if self.gathered is not None:
             self.server.gathering.flush()
-        while not (self.held or self.closing):
+        while self._may_run():
             if self._at == len(self._commands) and not self._parse_next():
-                self.closing = self.closing or self._ended
+                if self._ended:
+                    self.closing = True
                 break
             if self._run(until_ns) >= until_ns and self._has_input():
-                return not (self.held or self.closing)
+                return self._may_run()
         return False
+
+    def _may_run(self) -> bool:
+        return not (self.held or self.closing)
 
     def _parse_next(self) -> bool:
         """Makes the next commands of what was sent. False: there are none."""

@@ -15,6 +15,8 @@ class RespOptions:
     tcp_keepalive_s: int = 300
     accept_backlog: int = 511
 
+    bulk_bytes_max: int = 32 * MIB  # of one argument, and so of one job
+
     # A client that does not read its replies is cut when this much waits for it at once …
     output_bytes_max: int = 256 * MIB
     # … or when this much waits for this long. (Redis leaves normal clients unbounded; a broker shares its memory.)

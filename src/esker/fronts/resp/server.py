@@ -167,7 +167,8 @@ class RespServer:
         self._lingered, self._lingered_bytes = 0, self.bytes_in
         if self.turns:
             self.schedule_turn()
-        self.broker.commit()
+        if not self.turns.late:  # else others come first: the broker commits by itself, in a turn of the loop to come
+            self.broker.commit()
 
     def _more_may_come(self) -> bool:
         now = time.perf_counter()

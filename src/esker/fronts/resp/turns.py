@@ -41,10 +41,11 @@ WAITING_BYTES_MAX: Final = 1024 * 1024
 class Turns:
     """The clients that have something to execute."""
 
-    __slots__ = ("_left", "_new", "turn_ns")
+    __slots__ = ("_left", "_new", "late", "turn_ns")
 
     def __init__(self, turn_ns: int = TURN_NS) -> None:
         self.turn_ns = turn_ns
+        self.late = False  # the last turn took much longer than it should
         self._new: list[Connection] = []
         self._left: deque[Connection] = deque()  # had a share already; whose turn is next comes first
 
@@ -71,6 +72,7 @@ class Turns:
             served.append(client)
             if perf_counter_ns() >= end_ns:
                 break
+        self.late = perf_counter_ns() > end_ns + self.turn_ns
         return served
 
     def _serve(self, client: Connection, end_ns: int, waiting: int) -> None:

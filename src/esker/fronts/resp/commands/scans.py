@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COUNT_DEFAULT: Final = 100
 # One reply of BUSYLOOP: beyond this it ends with a cursor to go on from, instead of stalling everyone.
-BUSYLOOP_ITEMS_MAX: Final = 100_000
+BUSYLOOP_ITEMS_MAX: Final = 4000
 _DISQUE_STATES: Final = frozenset({b"wait-repl", b"active", b"queued", b"acked"})
 
 
