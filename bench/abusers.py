@@ -25,8 +25,15 @@ QUEUES_PER_CHUNK = 500
 MEMORY_LIMIT = 60 * 1024 * 1024  # of the node that is filled with queues
 TAGS, TAGS_PER_WRITE = 400_000, 2000
 UNREAD_SECONDS = 15.0
+IDLE_SECONDS = 5.0
 
 Abuser = Callable[[int, int], Iterator[None]]
+
+
+def nobody(resp_port: int, http_port: int) -> Iterator[None]:
+    """Does nothing: what the machine alone does to a PING."""
+    yield
+    time.sleep(IDLE_SECONDS)
 
 
 def peeks(resp_port: int, http_port: int) -> Iterator[None]:
@@ -121,6 +128,7 @@ def unread(resp_port: int, http_port: int) -> Iterator[None]:
 
 
 ABUSERS: dict[str, Abuser] = {
+    "nobody": nobody,
     "peeks": peeks,
     "pipeline": pipeline,
     "pipelines": pipelines,
