@@ -12,7 +12,8 @@ loopback port, with its data in a temporary folder on the file system that Esker
     figures    rates, percentiles, medians                       load      a closed loop over many connections
     bars       what must hold                                    deliveries   one writer and many watchers
     fill       many jobs, fast                                   iterate   RocksDB alone
-    report     the table, the JSON, the Markdown
+    report     the table, the JSON, the Markdown                 abusers   clients that misbehave
     enqueue, life, backlog, restart, stall                       the measures of the Redis front
+    abuse                                                        of both: others beside an abuser
     records, watchers, claims, fanout, replay, tail              those of the HTTP front
 """

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import (
+    abuse,
     backlog,
     claims,
     enqueue,
@@ -39,6 +40,7 @@ MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "backlog": backlog.measure,
     "restart": restart.measure,
     "stall": stall.measure,
+    "abuse": abuse.measure,
     "single": records.single,
     "batches": records.batches,
     "diff": records.diff,
@@ -53,6 +55,7 @@ OVER_HTTP = ("single", "batches", "diff", "watchers", "claims", "fanout", "repla
 NEED_OWN_NODE = {
     "backlog": "compares several nodes",
     "restart": "stops the node",
+    "abuse": "abuses several nodes",
     **dict.fromkeys(OVER_HTTP, "uses the HTTP front"),
 }
 

@@ -27,6 +27,7 @@ DEPTH = Bar(0.8, "x")  # the rate with a deep backlog against that with a shallo
 JOB_BYTES = Bar(350, " B", ceiling=True)  # resident memory of a waiting job beyond its payload
 RESTART = Bar(10, " s", ceiling=True)  # from exec to a node that sees every job
 STALL = Bar(10, " ms", ceiling=True)  # 99th percentile of what the event loop keeps a caller waiting
+ABUSE = Bar(50, " ms", ceiling=True)  # 99th percentile of a PING beside a client that misbehaves
 
 # Of the HTTP front. Batched writes by class, against the better of Redis Streams and JetStream.
 WRITES = {"fsync": Bar(1.0, "x"), "disk": Bar(0.5, "x")}

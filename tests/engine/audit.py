@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from esker.engine import limits
 from esker.engine.machine import Machine
 from esker.engine.queues import ready
 from esker.engine.queues.deadlines import Deadlines
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.queues.ready import ready_key
+from esker.engine.topic import Topic
 
 
 def audit(machine: Machine) -> None:
@@ -20,6 +22,8 @@ def audit(machine: Machine) -> None:
     assert machine.totals.hot_bytes == sum(
         partition.hot_bytes for topic in machine.topics.values() for partition in topic.all_partitions()
     )
+    assert machine.totals.kept_bytes == sum(map(_kept_bytes, machine.topics.values()))
+    assert set(machine.totals.spent) == {partition for partition in partitions if partition.spent}
     held = {(holder, partition) for partition in partitions for holder in partition.holders.held}
     assert held == {(holder, each) for holder, several in machine.totals.holdings.items() for each in several}
     assert all(machine.totals.holdings.values()), "a holder of nothing is remembered"
@@ -32,6 +36,16 @@ def audit(machine: Machine) -> None:
         _audit_deadlines(partition.expiry, {seq: job.expires_ms for seq, job in partition.jobs.items()})
         _audit_wake(partition, wakes)
         _audit_records(partition)
+
+
+def _kept_bytes(topic: Topic) -> int:
+    total = topic.memory_bytes
+    for partition in topic.all_partitions():
+        keys, tags = partition.dedup.entries, partition.tags._seqs
+        total += sum(limits.DEDUP_KEY_MEMORY_BYTES + len(key) for key in keys)
+        total += sum(limits.TAG_MEMORY_BYTES + len(tag) for tag in tags)
+        total += len(partition.tags) * limits.TAGGED_MEMORY_BYTES
+    return total
 
 
 def _audit_sums(partition: QueuePartition) -> None:
@@ -93,4 +107,6 @@ def _audit_records(partition: QueuePartition) -> None:
         if details is not None and details.tag:
             tagged.setdefault(details.tag, []).append(seq)
     for tag, seqs in tagged.items():
-        assert set(seqs) <= set(partition.tags.find(tag, prefix=False)), "a tag has lost a job"
+        assert set(seqs) <= {seq for piece in partition.tags.find(tag, prefix=False) for seq in piece}, (
+            "a tag has lost a job"
+        )

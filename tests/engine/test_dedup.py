@@ -8,6 +8,7 @@ from esker.engine import limits
 from esker.engine.commands import Ack, Details, Enqueue, NewJob, Tick
 from esker.engine.config import TopicConfig
 from esker.engine.dedup import Dedup
+from esker.engine.queues.sums import Totals
 from esker.engine.replies import Added
 from tests.engine.rig import Q, Rig, expect
 
@@ -93,7 +94,7 @@ def test_memory_is_bounded_and_the_oldest_are_forgotten_first(monkeypatch: pytes
 
 
 def test_forgetting_is_a_bounded_step() -> None:
-    dedup = Dedup()
+    dedup = Dedup(Totals())
     for number in range(10):
         dedup.remember(b"%d" % number, number, number)
     dedup.forget(since_ms=7, limit=3)
@@ -103,7 +104,7 @@ def test_forgetting_is_a_bounded_step() -> None:
 
 
 def test_a_checkpoint_learns_what_was_added_and_what_was_dropped() -> None:
-    dedup = Dedup()
+    dedup = Dedup(Totals())
     dedup.remember(b"a", 1, 1)
     dedup.remember(b"b", 2, 2)
     dedup.forget(1, 10)

@@ -153,8 +153,8 @@ def test_a_paused_queue_and_a_full_shard_refuse_records() -> None:
     rig.machine.refuse_new = Refusal(Code.DISK_FULL, "full")
     assert rig.code(Append(Q, [NewRecord(b"1")])) == Code.DISK_FULL
     rig.machine.refuse_new = None
-    rig.machine.memory_limit = 1
     write(rig, b"1")
+    rig.machine.memory_limit = 1
     assert rig.code(Append(Q, [NewRecord(b"1")])) == Code.OUT_OF_MEMORY
 
 

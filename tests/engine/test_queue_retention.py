@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from esker.engine import events
+from esker.engine import events, limits
 from esker.engine.commands import (
     Ack,
     Append,
@@ -16,11 +16,13 @@ from esker.engine.commands import (
     NewRecord,
     Read,
     ReplayDeadLetters,
+    Tick,
     TopicState,
 )  # fmt: skip
 from esker.engine.config import Discard, TopicConfig
 from esker.engine.ids import message_id, place
 from esker.engine.queues import retention
+from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.replies import Added, Done, Records, TopicStatus, TopicView, Written
 from esker.errors import Code
 from tests.engine.audit import audit
@@ -318,3 +320,21 @@ def test_an_expired_job_met_by_a_claim_is_told_to_readers() -> None:
     assert rig.lease(1) == []
     assert gap(read(rig)) == (1, 1, "ttl")
     assert place(rig.add(b"next")).seq == 2
+
+
+def test_a_cap_that_was_tightened_far_is_met_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TRIM_STEP", 50)
+    for partitions in (1, 3):
+        rig = Rig(TopicConfig(partitions=partitions))
+        rig.add_many(*[b"x"] * 400)
+        rig.do(ConfigureTopic(Q, TopicConfig(partitions=partitions, cap_records=70)))
+        assert rig.stats().ready == 350
+        steps = 0
+        while next_wake_ms(rig.machine) == rig.now + 1:
+            before = rig.stats().ready
+            rig.now += 1
+            rig.do(Tick())
+            assert before - rig.stats().ready <= 50
+            steps += 1
+        assert (rig.stats().ready, steps) == (70, 6)
+        audit(rig.machine)

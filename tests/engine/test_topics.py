@@ -49,7 +49,7 @@ def test_a_deleted_topic_takes_its_jobs_and_their_memory_with_it() -> None:
     rig.add(topic=b"other")
     assert expect(Done, rig.do(DeleteTopic(Q))).count == 1
     assert rig.machine.totals.jobs == 1
-    assert rig.machine.memory_bytes() == limits.JOB_MEMORY_BYTES + 4
+    assert rig.machine.memory_bytes() == rig.machine.names[b"other"].memory_bytes + limits.JOB_MEMORY_BYTES + 4
     assert expect(Done, rig.do(DeleteAllTopics())).count == 1
     assert rig.machine.memory_bytes() == 0
     audit(rig.machine)

@@ -24,6 +24,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from esker import __version__
+from esker.engine import limits
 from esker.errors import DataDirectoryError, EskerError, JournalCorrupt, SettingsError
 from esker.fronts.access import KeyRing
 from esker.fronts.http.options import HttpOptions
@@ -195,7 +196,11 @@ async def _run(settings: Settings, keys: KeyRing) -> int:
 
 
 async def _listen_resp(node: Node, settings: Settings) -> RespServer:
-    options = RespOptions(clients_max=settings.clients_max, idle_timeout_s=settings.idle_timeout_s)
+    options = RespOptions(
+        clients_max=settings.clients_max,
+        idle_timeout_s=settings.idle_timeout_s,
+        bulk_bytes_max=min(settings.max_job_bytes, limits.PAYLOAD_BYTES_MAX),
+    )
     server = RespServer(node, options, [settings.password.encode()])
     try:
         await server.start(settings.host, settings.resp_port)

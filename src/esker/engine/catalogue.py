@@ -162,7 +162,7 @@ def state(machine: Machine, command: commands.TopicState, now: int) -> Reply:
 def listing(machine: Machine, command: commands.ListTopics, now: int) -> Reply:
     order = machine.sorted_names.in_order()
     start = bisect_left(order, max(command.prefix, command.after + b"\0" if command.after else b""))
-    most = max(1, min(command.count, limits.SCAN_STEP_MAX))
+    most = max(1, min(command.count, limits.PAGE_ENTRIES_MAX))
     page: list[TopicStatus] = []
     for name in order[start : start + most + 1]:
         if not name.startswith(command.prefix):

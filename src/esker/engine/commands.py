@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from esker.engine.config import Pause, RouterOptions, TopicConfig
+from esker.engine.deletion import Deletion
 
 
 class Details(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
@@ -264,13 +265,21 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 class DeleteRecords(msgspec.Struct, frozen=True, gc=False):
     """Removes, once and for good, what is below `before_seq` and has the tag (with `prefix`: a tag that starts so).
 
-    At least one of `before_seq` and `tag` is given. On a queue it removes jobs, leased or not.
+    At least one of `before_seq` and `tag` is given. On a queue it removes jobs, leased or not. Many go in steps
+    (deletion.py): the reply then has a `rest`.
     """
 
     topic: bytes
     before_seq: int | None = None
     tag: bytes | None = None
     prefix: bool = False
+
+
+class DeleteMore(msgspec.Struct, frozen=True, gc=False):
+    """The next step of a delete that `Deleted.rest` came from."""
+
+    topic: bytes
+    rest: Deletion
 
 
 class ArchiveRecords(msgspec.Struct, frozen=True, gc=False):
@@ -387,7 +396,7 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 Command = (
     Enqueue | EnqueueAlike | Lease | LeaseCohort | Ack | Nack | Extend | Release | Working | Requeue | Withdraw
     | Delete | Reprioritise | Purge | PauseTopic | CreateTopic | ConfigureTopic | DeleteTopic | DeleteAllTopics
-    | ReplayDeadLetters | AckHeld | NackHeld | ExtendHeld | Append | Publish | Read | DeleteRecords | ArchiveRecords
-    | PutTopic | DropTopic | TopicState | ListTopics | PutRouter | DropRouter | RouterState | ListRouters | Forward
-    | Show | Peek | Length | Stats | ScanTopics | ScanJobs | Tick
+    | ReplayDeadLetters | AckHeld | NackHeld | ExtendHeld | Append | Publish | Read | DeleteRecords | DeleteMore
+    | ArchiveRecords | PutTopic | DropTopic | TopicState | ListTopics | PutRouter | DropRouter | RouterState
+    | ListRouters | Forward | Show | Peek | Length | Stats | ScanTopics | ScanJobs | Tick
 )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from esker.engine import limits
 from esker.engine.commands import Details
+from esker.engine.queues.sums import Totals
 
 
 class Remembered(NamedTuple):
@@ -36,9 +37,11 @@ def dedup_keys(details: Details) -> Iterator[bytes]:
 
 
 class Dedup:
-    __slots__ = ("added", "dropped", "entries")
+    __slots__ = ("_bytes", "_totals", "added", "dropped", "entries")
 
-    def __init__(self) -> None:
+    def __init__(self, totals: Totals) -> None:
+        self._totals = totals
+        self._bytes = 0  # of memory, counted in the totals
         self.entries: dict[bytes, Remembered] = {}
         self.added: set[bytes] = set()  # since the last checkpoint
         self.dropped: set[bytes] = set()
@@ -48,7 +51,8 @@ class Dedup:
         return entry if entry is not None and entry.created_ms > since_ms else None
 
     def remember(self, key: bytes, created_ms: int, seq: int, count: int = 1) -> None:
-        self.entries.pop(key, None)  # so that it moves to the young end
+        if self.entries.pop(key, None) is None:  # so that it moves to the young end
+            self._count(limits.DEDUP_KEY_MEMORY_BYTES + len(key))
         self.entries[key] = Remembered(created_ms, seq, count)
         self.added.add(key)
         self.dropped.discard(key)
@@ -67,6 +71,28 @@ class Dedup:
 
     def _drop(self, key: bytes) -> None:
         del self.entries[key]
+        self._count(-limits.DEDUP_KEY_MEMORY_BYTES - len(key))
         if key in self.added:
             self.added.discard(key)
         self.dropped.add(key)
+
+    def load(self, entries: dict[bytes, Remembered]) -> None:
+        """What a checkpoint had, oldest first."""
+        self.forget_totals()
+        self.entries = entries
+        self._count(len(entries) * limits.DEDUP_KEY_MEMORY_BYTES + sum(map(len, entries)))
+
+    def clear(self) -> None:
+        """Forgets all; the store has to, too."""
+        self.dropped.update(self.entries)
+        self.added.clear()
+        self.entries.clear()
+        self.forget_totals()
+
+    def forget_totals(self) -> None:
+        """It is about to go, or was emptied."""
+        self._count(-self._bytes)
+
+    def _count(self, amount: int) -> None:
+        self._bytes += amount
+        self._totals.kept_bytes += amount

@@ -52,12 +52,21 @@ ENQUEUE_JOBS_MAX = 10_000  # jobs in one command: bounds one turn of the loop an
 LOADS_MAX = 100_000  # bulk loads whose progress is remembered; those that have long been idle are forgotten first
 LOAD_NAME_BYTES_MAX = 128
 
+# Records or jobs that one step of a delete looks at or removes: a few ms.
+DELETE_STEP = 2000
+DELETE_STEP_BLOCKS = 1000  # of a log, below a seq: whole blocks go at once
+
 LEASE_JOBS_MAX = 10_000  # jobs leased by one command
-SCAN_STEP_MAX = 10_000  # entries looked at by one scan call
+SCAN_STEP_MAX = 10_000  # entries that one scan call may ask for
+# Entries that it gets, or that one peek does: at about 10 us each, others wait for less than 50 ms.
+PAGE_ENTRIES_MAX = 4000
 
 LEASE_MS_MAX = DAY_MS
 DELAY_MS_MAX = 10 * YEAR_MS
 TTL_MS_MAX = 10 * YEAR_MS
+
+# Jobs that one step lets go of to be within a cap: no fewer than one command may add, so that writers cannot outrun it.
+TRIM_STEP = ENQUEUE_JOBS_MAX
 
 # Timers handled in one turn: at about 2 us each, a turn stays well under 10 ms; the rest waits for the next turn.
 TIMERS_PER_TURN = 1000
@@ -84,6 +93,18 @@ DELIVERIES_MAX = 1 << 31  # that a config or a job may ask for before the dead l
 
 # Estimated memory of one waiting job beyond its payload, for the memory limit (bench/ measures the true figure).
 JOB_MEMORY_BYTES = 350
+
+# The same of a topic without anything in it, beyond its name, and of each of its partitions: empty structures, and what
+# the next checkpoint has to know of them.
+TOPIC_MEMORY_BYTES = 1000
+QUEUE_PARTITION_MEMORY_BYTES = 6000
+LOG_PARTITION_MEMORY_BYTES = 3000
+
+# The same of a remembered idempotency key, of a tag that some record has, and of each record that has it; the bytes of
+# the key or the tag come on top. They stay in memory when payloads do not.
+DEDUP_KEY_MEMORY_BYTES = 240
+TAG_MEMORY_BYTES = 110
+TAGGED_MEMORY_BYTES = 8
 
 # The same of one record of a log in memory: its struct, its place in the block, the headers of its byte strings.
 RECORD_MEMORY_BYTES = 160

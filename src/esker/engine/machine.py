@@ -53,6 +53,7 @@ class Machine:
             type=TopicType.LOG, durability=Durability.DISK, idempotency_window_ms=2 * limits.MINUTE_MS
         )
         self.memory_limit = 0  # bytes; 0: none
+        self.topics_max = 0  # 0: no cap
         self.refuse_new: Refusal | None = None  # why no new job is taken, when the disk is full
 
         self.outbox: list[events.Event] = []
@@ -255,8 +256,9 @@ class Machine:
             topic.last_read_ms = max(topic.last_read_ms, now)
 
     def memory_bytes(self) -> int:
-        """What jobs and records cost: an estimate that needs no walk."""
-        return self.totals.jobs * limits.JOB_MEMORY_BYTES + self.totals.hot_bytes
+        """What topics, jobs and records cost: an estimate that needs no walk."""
+        totals = self.totals
+        return totals.jobs * limits.JOB_MEMORY_BYTES + totals.hot_bytes + totals.kept_bytes
 
     # -- evolving topics
 
@@ -305,6 +307,10 @@ class Machine:
         topic = self.topics.pop(event.topic, None)
         self.deleted_topics.append(event.topic)
         if topic is not None:
+            self.totals.kept_bytes -= topic.memory_bytes
+            for partition in topic.all_partitions():
+                partition.dedup.forget_totals()
+                partition.tags.forget_totals()
             if self.names.get(topic.name) is topic:
                 del self.names[topic.name]
                 self.sorted_names.remove(topic.name)
@@ -377,6 +383,7 @@ HANDLERS: dict[type, Callable[..., Reply]] = {
     commands.Publish: loads.publish,
     commands.Read: records.read,
     commands.DeleteRecords: records.delete,
+    commands.DeleteMore: records.delete_more,
     commands.ArchiveRecords: archived.archive,
     commands.Ack: consume.ack,
     commands.Nack: consume.nack,

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from esker.engine import commands
 from esker.engine.config import TopicType
+from esker.engine.deletion import Deletion
 from esker.engine.logs import append as log_append
 from esker.engine.logs import deleting, forwarding, reading
 from esker.engine.queues import records as queue_records
-from esker.engine.replies import Reply
+from esker.engine.replies import Deleted, Reply
+from esker.engine.topic import Topic
 from esker.engine.topics import not_found
+from esker.errors import Code, Refusal
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -40,8 +43,27 @@ def delete(machine: Machine, command: commands.DeleteRecords, now: int) -> Reply
     topic = machine.names.get(command.topic)
     if topic is None:
         return not_found(command.topic)
+    if command.before_seq is None and command.tag is None:
+        return Refusal(Code.BAD_REQUEST, "say what to delete: before_seq, a tag, or both")
     forwarding.catch_up(machine, topic, now)  # what was written to its source before is here before it is deleted
     forwarding.before_loss(machine, topic, now)  # and what was written to it is forwarded: deletes do not propagate
-    if topic.log is None:
-        return queue_records.delete(machine, command, now)
-    return deleting.delete(machine, topic.log, command, now)
+    steps = (
+        queue_records.deleting(machine, command, now)
+        if topic.log is None
+        else deleting.steps(machine, topic.log, command, now)
+    )
+    return steps if isinstance(steps, Refusal) else _deleted(machine, topic, Deletion(topic.number, steps), now)
+
+
+def delete_more(machine: Machine, command: commands.DeleteMore, now: int) -> Reply:
+    topic = machine.topics.get(command.rest.topic)
+    return not_found(command.topic) if topic is None else _deleted(machine, topic, command.rest, now)
+
+
+def _deleted(machine: Machine, topic: Topic, deletion: Deletion, now: int) -> Deleted:
+    rest = deletion if deletion.go_on() else None
+    log, count = topic.log, deletion.deleted
+    if log is not None:
+        return Deleted(count, log.earliest_seq(now), log.head_seq, log.count, log.bytes, rest)
+    queue = topic.partitions[0]
+    return Deleted(count, queue.earliest_seq(), queue.head_seq, queue.records, queue.bytes, rest)

@@ -10,6 +10,7 @@ import msgspec
 
 from esker.engine.commands import Details
 from esker.engine.config import Pause, RouterOptions, TopicConfig
+from esker.engine.deletion import Deletion
 from esker.engine.logs.block import Content
 from esker.engine.queues.job import JobState
 from esker.errors import Refusal
@@ -227,11 +228,12 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True, gc=False):
-    deleted: int
+    deleted: int  # until now, if there is a rest
     earliest_seq: int
     head_seq: int
     count: int
     bytes: int
+    rest: Deletion | None = None  # for `DeleteMore`; None: all is done
 
 
 class TopicStatus(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ the sake of jobs, passes logs by.
 
 from __future__ import annotations
 
+from esker.engine import limits
 from esker.engine.config import Durability, Pause, TopicConfig, TopicType
 from esker.engine.logs.cold import ColdBlocks
 from esker.engine.logs.partition import LogPartition
@@ -46,11 +47,18 @@ class Topic:
             self.log = LogPartition(self, totals, wakes, cold)
         else:
             self.partitions = [QueuePartition(self, index, totals, wakes) for index in range(config.partitions)]
+        totals.kept_bytes += self.memory_bytes
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
         self.journaled = config.durability != Durability.EPHEMERAL
         self.synced = config.durability == Durability.FSYNC
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it costs without anything in it."""
+        partitions = len(self.partitions) * limits.QUEUE_PARTITION_MEMORY_BYTES or limits.LOG_PARTITION_MEMORY_BYTES
+        return limits.TOPIC_MEMORY_BYTES + len(self.name) + partitions
 
     @property
     def is_queue(self) -> bool:

@@ -38,6 +38,7 @@ from esker.journal.writer import Append, Writer
 SEGMENT_BYTES = 64 * 1024 * 1024  # a roll about once a minute at 1 MB/s; two spares are a small part of any disk
 SEGMENT_BYTES_MIN = SEGMENT_OVERHEAD_BYTES + 64
 SYNC_INTERVAL_MS = 100
+INLINE_BYTES_MAX = 1024 * 1024  # of a batch that its caller may write: checksum and write of more take milliseconds
 RESERVE_BYTES = 128 * 1024 * 1024  # room for a checkpoint and for the acks that let work drain
 SPACE_CHECK_MS = 1000
 
@@ -46,7 +47,7 @@ class FileJournal:
     """The journal of one shard in `directory`, which is made when it is missing. One process may have it open.
 
     `inline` lets an append that wants a sync be written by its caller, before `append` returns, while the disk is
-    quick.
+    quick and the batch is not large.
 
     `on_retire(path)` is called before a segment goes, on the thread that also makes spares: link or copy the file and
     return. When it raises, or returns False, the segment and all behind it stay, and it is called again later.
@@ -143,7 +144,8 @@ class FileJournal:
             raise ValueError(f"a batch has {len(batch)} bytes; the journal takes at most {BATCH_BYTES_MAX}")
         position = self._last = self._last + 1
         append = Append(position, batch, sync, done)
-        if not (sync and self._inline and not self._busy and self._writer.write_now(append)):
+        inline = sync and self._inline and not self._busy and len(batch) <= INLINE_BYTES_MAX
+        if not (inline and self._writer.write_now(append)):
             self._writer.put(append)
         return position
 

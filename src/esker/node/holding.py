@@ -18,8 +18,8 @@ _BY_ID = (
     commands.Ack, commands.Nack, commands.Delete, commands.Requeue, commands.Withdraw,
 )  # fmt: skip
 _BY_TOPIC = (
-    commands.Purge, commands.DeleteTopic, commands.DropTopic, commands.DeleteRecords, commands.PauseTopic,
-    commands.ConfigureTopic, commands.PutTopic, commands.CreateTopic,
+    commands.Purge, commands.DeleteTopic, commands.DropTopic, commands.DeleteRecords, commands.DeleteMore,
+    commands.PauseTopic, commands.ConfigureTopic, commands.PutTopic, commands.CreateTopic,
 )  # fmt: skip
 _EVERYWHERE = (commands.DeleteAllTopics, commands.Release)
 

@@ -295,6 +295,7 @@ class Node:
 
     def _apply_settings(self) -> None:
         self._machine.memory_limit = self.settings.memory_limit_bytes
+        self._machine.topics_max = self.settings.max_topics
 
 
 def _open_archive(settings: Settings, node_id: str, events: EventProcess) -> Archiving | None:

@@ -109,7 +109,7 @@ class Settings:
     probe_auth: bool = _setting(False, _parse_switch, "0|1", "health and readiness over HTTP need a key too")
     tls_cert: str = _setting("", str, "path", "certificate of the HTTP front (PEM); empty: no TLS")
     tls_key: str = _setting("", str, "path", "private key of the HTTP front (PEM)")
-    max_topics: int = _setting(100_000, _parse_count, "topics", "that HTTP clients may make; 0: no cap")
+    max_topics: int = _setting(100_000, _parse_count, "topics", "of all fronts together; 0: no cap")
     max_routers: int = _setting(10_000, _parse_count, "routers", "that HTTP clients may make; 0: no cap")
     max_watch_sessions: int = _setting(10_000, _parse_count, "sessions", "watches kept for HTTP clients; 0: no cap")
     max_sse_connections: int = _setting(10_000, _parse_count, "streams", "open SSE and WebSocket streams; 0: no cap")
@@ -128,7 +128,12 @@ class Settings:
         3600, _parse_count, "s", "older blocks go to the archive after this long, even if they fill no file"
     )
 
-    memory_limit: int = _setting(0, parse_bytes, "bytes", "memory for jobs; 0: half of the machine's", live=True)
+    max_job_bytes: int = _setting(
+        32 << 20, parse_bytes, "bytes", "of one job over the Redis protocol, at most 512mb; large ones hold up others"
+    )
+    memory_limit: int = _setting(
+        0, parse_bytes, "bytes", "memory for topics, jobs and records; 0: half of the machine's", live=True
+    )
     hot_payloads: int = _setting(
         256 << 20,
         parse_bytes,

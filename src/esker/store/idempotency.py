@@ -43,4 +43,4 @@ def load_keys(store: Store, place: tuple[int, int], dedup: Dedup) -> None:
     start, end = keys.partition_range(b"d", *place)
     found = [(key[len(start) :], _decode(value)) for key, value in store.scan(start, end)]
     found.sort(key=lambda entry: entry[1].created_ms)
-    dedup.entries = {key: Remembered(entry.created_ms, entry.seq, entry.count) for key, entry in found}
+    dedup.load({key: Remembered(entry.created_ms, entry.seq, entry.count) for key, entry in found})

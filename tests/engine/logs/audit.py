@@ -42,6 +42,10 @@ def _audit_blocks(log: LogPartition) -> None:
         assert content.starts[0] == 0
 
 
+def _found(log: LogPartition, tag: bytes, prefix: bool) -> list[int]:
+    return [seq for piece in log.tags.find(tag, prefix) for seq in log.living(piece)]
+
+
 def _audit_sums(log: LogPartition) -> None:
     assert log.count == sum(block.live.bit_count() for block in log.blocks)
     assert log.bytes == sum(block.live_bytes for block in log.blocks)
@@ -67,5 +71,5 @@ def _audit_tags(log: LogPartition) -> None:
             if bodies[offset].tag:
                 tagged.setdefault(bodies[offset].tag, []).append(block.first_seq + offset)
     for tag, seqs in tagged.items():
-        assert log.tags.find(tag, prefix=False) == seqs, "a tag has lost a record"
-    assert log.tags.find(b"", prefix=True) == sorted(seq for seqs in tagged.values() for seq in seqs)
+        assert _found(log, tag, prefix=False) == seqs, "a tag has lost a record"
+    assert _found(log, b"", prefix=True) == sorted(seq for seqs in tagged.values() for seq in seqs)

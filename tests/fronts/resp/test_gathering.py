@@ -3,64 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from esker.fronts.resp import server as server_module
 from esker.fronts.resp.connection import Connection
-from esker.fronts.resp.server import RespServer
-from esker.node.runtime import Node
-from esker.node.settings import Settings
+from tests.fronts.resp.scenes import Client, with_clients
 from tests.fronts.resp.wire import encoded
-
-
-class Recorder(asyncio.Transport):
-    """The client's end: keeps what was written, and tells when enough has come."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.replies: list[bytes] = []
-        self._enough: tuple[int, asyncio.Future[None]] | None = None
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.replies += bytes(data).splitlines()
-        if self._enough is not None and len(self.replies) >= self._enough[0] and not self._enough[1].done():
-            self._enough[1].set_result(None)
-
-    async def wait_for(self, count: int) -> list[bytes]:
-        if len(self.replies) < count:
-            self._enough = (count, asyncio.get_running_loop().create_future())
-            await asyncio.wait_for(self._enough[1], 10)
-        return self.replies
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is buffered here."""
-
-    def close(self) -> None:
-        """The end of a session."""
-
-
-Client = tuple[Connection, Recorder]
-
-
-def _with_clients(tmp_path: Path, count: int, scene: Callable[[list[Client]], Awaitable[None]]) -> None:
-    async def run() -> None:
-        node = Node(Settings(data=str(tmp_path / "data")))
-        server = RespServer(node)
-        clients: list[Client] = []
-        for _ in range(count):
-            connection, transport = Connection(server), Recorder()
-            connection.connection_made(transport)
-            clients.append((connection, transport))
-        await scene(clients)
-        for connection, _ in clients:
-            connection.connection_lost(None)
-        await node.close()
-
-    uvloop.run(run())
 
 
 def test_chunks_of_one_client_to_several_queues_are_answered_in_order(tmp_path: Path) -> None:
@@ -76,7 +27,7 @@ def test_chunks_of_one_client_to_several_queues_are_answered_in_order(tmp_path: 
         queues = [int(reply[1 + 10 + 12 : 1 + 10 + 18], 16) for reply in (replies[0], replies[1], replies[3])]
         assert queues[0] == queues[2] != queues[1], "an id names its queue, so replies were not swapped"
 
-    _with_clients(tmp_path, 2, scene)
+    with_clients(tmp_path, 2, scene)
 
 
 def test_fifty_clients_of_one_turn_get_an_id_each(tmp_path: Path) -> None:
@@ -89,7 +40,7 @@ def test_fifty_clients_of_one_turn_get_an_id_each(tmp_path: Path) -> None:
         connection.data_received(encoded("QLEN", "q"))
         assert (await heard.wait_for(2))[1] == b":50"
 
-    _with_clients(tmp_path, 50, scene)
+    with_clients(tmp_path, 50, scene)
 
 
 def test_what_is_refused_together_is_answered_one_by_one(tmp_path: Path) -> None:
@@ -104,7 +55,7 @@ def test_what_is_refused_together_is_answered_one_by_one(tmp_path: Path) -> None
         assert refused.startswith(b"-ERR")
         assert added.startswith(b"+DI")
 
-    _with_clients(tmp_path, 2, scene)
+    with_clients(tmp_path, 2, scene)
 
 
 def test_jobs_of_clients_that_leave_at_once_are_added_all_the_same(tmp_path: Path) -> None:
@@ -119,7 +70,7 @@ def test_jobs_of_clients_that_leave_at_once_are_added_all_the_same(tmp_path: Pat
         last.data_received(encoded("QLEN", "q"))
         assert await heard.wait_for(1) == [b":3"]
 
-    _with_clients(tmp_path, 4, scene)
+    with_clients(tmp_path, 4, scene)
 
 
 async def _answered_together(clients: list[Client]) -> None:
@@ -143,7 +94,7 @@ def test_clients_that_were_answered_together_are_waited_for(tmp_path: Path, monk
         ids = {(await heard.wait_for(2))[1] for _, heard in clients}
         assert len(ids) == len(clients)
 
-    _with_clients(tmp_path, 5, scene)
+    with_clients(tmp_path, 5, scene)
 
 
 def test_nobody_waits_for_a_client_that_does_not_come_back(tmp_path: Path) -> None:
@@ -153,7 +104,7 @@ def test_nobody_waits_for_a_client_that_does_not_come_back(tmp_path: Path) -> No
         client.data_received(encoded("ADDJOB", "q", "x", 0))
         assert (await heard.wait_for(2))[1].startswith(b"+DI")
 
-    _with_clients(tmp_path, 5, scene)
+    with_clients(tmp_path, 5, scene)
 
 
 def test_large_commands_do_not_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,4 +116,4 @@ def test_large_commands_do_not_wait_for_others(tmp_path: Path, monkeypatch: pyte
         client.data_received(encoded("ADDJOB", "q", "x" * server_module.LINGER_BYTES, 0))
         assert (await heard.wait_for(2))[1].startswith(b"+DI")
 
-    _with_clients(tmp_path, 5, scene)
+    with_clients(tmp_path, 5, scene)

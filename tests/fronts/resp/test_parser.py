@@ -173,3 +173,26 @@ def test_an_unfinished_command_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert read([b"*3\r\n$900\r\n" + b"a" * 900 + b"\r\n$900\r\n" + b"b" * 600])[1] == (
         "Protocol error: query buffer limit exceeded"
     )
+
+
+def test_a_large_argument_is_whole_however_it_is_cut() -> None:
+    large = bytes(range(256)) * 1024
+    data = wire(b"ADDJOB", b"q", large, b"0") + wire(b"PING")
+    for cut in (10, 1000, 100_000, len(data) // 2, len(data) - 60, len(data) - 30, len(data) - 29, len(data) - 20):
+        for size in (len(data), 50_000, 4096):
+            parser = Parser()
+            found: list[Arguments] = parser.feed(data[:cut])
+            for at in range(cut, len(data), size):
+                found += parser.feed(data[at : at + size])
+            assert found == [[b"ADDJOB", b"q", large, b"0"], [b"PING"]]
+            assert parser.buffered == 0
+
+
+def test_an_argument_beyond_what_the_server_allows_ends_the_stream() -> None:
+    for size in (100_001, 300_000):
+        parser = Parser(bulk_bytes_max=100_000)
+        data = wire(b"PING") + wire(b"ADDJOB", b"q", b"x" * size, b"0")
+        assert parser.feed(data) == [[b"PING"]]
+        assert "at most 100000" in str(parser.error)
+    parser = Parser(bulk_bytes_max=100_000)
+    assert parser.feed(wire(b"ADDJOB", b"q", b"x" * 90_000, b"0")) != []

@@ -107,8 +107,8 @@ class LogPartition:
         self.hot_bytes = 0  # what the records in memory cost
         self.gaps = Gaps()
         self.files = Files()
-        self.tags = TagIndex(self.living)
-        self.dedup = Dedup()
+        self.tags = TagIndex(self.living, totals)
+        self.dedup = Dedup(totals)
         self.unsaved = Unsaved()
 
     # -- reading
@@ -467,7 +467,8 @@ class LogPartition:
         self._release_all()
         self.blocks, self.count, self.bytes = [], 0, 0
         self.tags.clear()
-        self.dedup = Dedup()
+        self.dedup.forget_totals()
+        self.dedup = Dedup(self.totals)
         self.unsaved = Unsaved()
         self.unsaved.wipe = True
         first = max(self.cap_floor, self.ttl_floor)

@@ -97,11 +97,13 @@ def _topics_problem(
 ) -> Refusal | None:
     if dest is None and not command.create_dest:
         return not_found(command.dest)
+    missing = 0
     for name, topic in ((command.source, source), (command.dest, dest)):
         if topic is None:
-            problem = create_problem(machine, name, machine.log_config)
+            problem = create_problem(machine, name, machine.log_config, missing)
             if problem is not None:
                 return problem
+            missing += 1
         elif len(topic.partitions) > 1:
             return Refusal(
                 Code.BAD_REQUEST,

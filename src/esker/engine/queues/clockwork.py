@@ -77,6 +77,8 @@ def run_timers(machine: Machine, partition: QueuePartition, now: int, limit: int
             done += 1
     retention.raise_ttl_floor(machine, partition, floor, now)
     partition.sleep()
+    if partition.index == 0 and retention.is_capped(partition.topic.config):
+        retention.enforce_caps(machine, partition.topic, now)  # the rest, if a cap was tightened
     return done
 
 

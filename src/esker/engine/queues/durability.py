@@ -25,7 +25,5 @@ def forget(partition: QueuePartition) -> dict[int, Job]:
     gone = partition.purged(
         events.Purged(partition.topic.number, partition.index, partition.active_ms, partition.next_seq)
     )
-    partition.dedup.dropped.update(partition.dedup.entries)
-    partition.dedup.added.clear()
-    partition.dedup.entries.clear()
+    partition.dedup.clear()
     return gone

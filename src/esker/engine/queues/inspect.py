@@ -60,7 +60,7 @@ def peek(machine: Machine, command: commands.Peek, now: int) -> Reply:
     topic = machine.names.get(command.topic)
     if topic is None:
         return Jobs(())
-    count = max(0, min(command.count, limits.SCAN_STEP_MAX))
+    count = max(0, min(command.count, limits.PAGE_ENTRIES_MAX))
     if command.newest:
         found = [
             (job.seq, partition, job)
@@ -94,14 +94,14 @@ def scan_topics(machine: Machine, command: commands.ScanTopics, now: int) -> Rep
     """Topics are numbered in order of creation, so the cursor is the last number seen."""
     numbers = list(machine.topics)
     start = bisect_right(numbers, command.cursor)
-    page = numbers[start : start + max(1, min(command.count, limits.SCAN_STEP_MAX))]
+    page = numbers[start : start + max(1, min(command.count, limits.PAGE_ENTRIES_MAX))]
     more = start + len(page) < len(numbers)
     return Topics([topic_view(machine.topics[number]) for number in page], page[-1] if more else 0)
 
 
 def scan_jobs(machine: Machine, command: commands.ScanJobs, now: int) -> Reply:
     """The cursor is the place of the last job looked at: topic number, partition, seq."""
-    count = max(1, min(command.count, limits.SCAN_STEP_MAX))
+    count = max(1, min(command.count, limits.PAGE_ENTRIES_MAX))
     page: list[JobView] = []
     cursor = 0
     for partition, job in _jobs_after(machine, command):

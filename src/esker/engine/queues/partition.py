@@ -65,7 +65,7 @@ class QueuePartition:
         self.ttl_floor = 1
         self.counters = Counters()
         self.active_ms = topic.created_ms
-        self.dedup = Dedup()
+        self.dedup = Dedup(totals)
         self.dirty: set[int] = set()
         self.stored_below = 1  # jobs from here on were never written to the store
         self.restored: set[int] = set()  # jobs that came back under an old seq since the last checkpoint
@@ -84,7 +84,7 @@ class QueuePartition:
         self.holders = Holders(self, self.totals.holdings)
         self.spent: deque[int] = deque()
         self.late: set[int] = set()  # jobs that came behind younger ones, so that `jobs` is out of order
-        self.tags = TagIndex(self._living)
+        self.tags = TagIndex(self._living, self.totals)
 
     # -- the truth that the indexes ask for
 
@@ -225,7 +225,7 @@ class QueuePartition:
         if event.due_ms:
             job.state, job.due_ms = _DELAYED, event.due_ms
             self.counts[_DELAYED] += 1
-            self._wake(self.timers.add(event.due_ms, job.seq))
+            self.wake(self.timers.add(event.due_ms, job.seq))
         if details is not None:
             if details.tag:
                 self.tags.add(details.tag, job.seq)
@@ -235,7 +235,7 @@ class QueuePartition:
 
     def _due_together(self, deadlines: Deadlines, due_ms: int, seqs: Sequence[int]) -> None:
         if due_ms and seqs:
-            self._wake(deadlines.add_all(due_ms, seqs))
+            self.wake(deadlines.add_all(due_ms, seqs))
 
     def replayed(self, event: events.JobReplayed) -> None:
         self._remove(event.seq)  # folded onto a checkpoint that knows it already: it starts anew, the rest will follow
@@ -264,7 +264,7 @@ class QueuePartition:
         self.active_ms = event.ts
         if job.retry_ms == 0:
             self._move(job, _SPENT, 0)
-            self.spent.append(job.seq)
+            self._spend(job.seq)
         else:
             self._move(job, _LEASED, event.deadline_ms)
             if event.holder:
@@ -295,7 +295,7 @@ class QueuePartition:
             job.state = _LEASED
             job.due_ms = deadline_ms
             token += 1
-        self._wake(self.timers.add_all(deadline_ms, seqs))
+        self.wake(self.timers.add_all(deadline_ms, seqs))
         if min(seqs) < self.stored_below:
             self.dirty.update([seq for seq in seqs if seq < self.stored_below])
         self.counts[_READY] = ready
@@ -372,7 +372,8 @@ class QueuePartition:
         self.forget_totals()
         self._clear()
         self.dirty = set()
-        for seq in sorted(seq for seq in gone if seq >= event.below):
+        staying = sorted(seq for seq in gone if seq >= event.below) if event.below < self.next_seq else ()
+        for seq in staying:
             self._insert(gone.pop(seq))
             if seq in holders:
                 self.holders.take((seq,), holders[seq])
@@ -424,7 +425,7 @@ class QueuePartition:
             if job.state == _READY:
                 ready.append(ready_key(sign, job.priority, seq))
             elif job.state == _SPENT:
-                self.spent.append(seq)
+                self._spend(seq)
             if job.payload is not None:
                 self.holders.take((seq,), job.payload)  # see `decode_jobs`
                 job.payload = None
@@ -448,8 +449,15 @@ class QueuePartition:
         """The partition is about to go, or to be emptied."""
         self.totals.jobs -= len(self.jobs)
         self.totals.hot_bytes -= self.hot_bytes
+        self.totals.spent.pop(self, None)
+        self.tags.forget_totals()
         self.holders.leave()
         self.holders = Holders(self, self.totals.holdings)
+
+    def _spend(self, seq: int) -> None:
+        """An at-most-once job was delivered: it may go when memory is short."""
+        self.spent.append(seq)
+        self.totals.spent[self] = None
 
     def _insert(self, job: Job) -> None:
         seq = job.seq
@@ -468,13 +476,13 @@ class QueuePartition:
         if job.state == _READY:
             self.ready.push_all((ready_key(self.sign, job.priority, seq),), self.counts[_READY])
         elif job.state == _SPENT:
-            self.spent.append(seq)
+            self._spend(seq)
         if job.details is not None and job.details.tag:
             self.tags.add(job.details.tag, seq)
         if job.due_ms:
-            self._wake(self.timers.add(job.due_ms, seq))
+            self.wake(self.timers.add(job.due_ms, seq))
         if job.expires_ms:
-            self._wake(self.expiry.add(job.expires_ms, seq))
+            self.wake(self.expiry.add(job.expires_ms, seq))
 
     def _remove(self, seq: int) -> bool:
         return self._remove_all((seq,)) == 1
@@ -555,7 +563,7 @@ class QueuePartition:
                 self.holders.let_go((seq,))
         if old_due != due_ms:
             if due_ms:
-                self._wake(self.timers.add(due_ms, seq))
+                self.wake(self.timers.add(due_ms, seq))
             if old_due:
                 self.timers.cancel(old_due)
         if save and seq < self.stored_below:
@@ -576,9 +584,9 @@ class QueuePartition:
         self.wake_ms = 0
         for index in (self.timers, self.expiry):
             if (due := index.next_ms()) is not None:
-                self._wake(due)
+                self.wake(due)
 
-    def _wake(self, when: int) -> None:
+    def wake(self, when: int) -> None:
         if not self.wake_ms or when < self.wake_ms:
             self.wake_ms = when
             heappush(self.wakes, (when, self.topic.number, self.index))

@@ -7,7 +7,7 @@ expired, or that a cap pushed out, raises a floor (retention.py), and readers be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +20,7 @@ from esker.engine.logs import append as log_append
 from esker.engine.queues import clockwork, held, pressure, retention
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
-from esker.engine.replies import Deleted, Record, Records, Reply, Written
+from esker.engine.replies import Record, Records, Reply, Written
 from esker.engine.topic import Topic
 from esker.engine.topics import create_problem, make, not_found
 from esker.errors import Code, Refusal, quoted
@@ -219,36 +219,59 @@ def _seqs_behind(partition: QueuePartition, after: int) -> range | list[int]:
 # -- deleting
 
 
-def delete(machine: Machine, command: commands.DeleteRecords, now: int) -> Reply:
+def deleting(machine: Machine, command: commands.DeleteRecords, now: int) -> Iterator[int] | Refusal:
+    """What is to go is fixed here, and goes as the result is iterated over: each step says how many went."""
     partition = held.queue_partition(machine, command.topic)
     if isinstance(partition, Refusal):
         return partition
-    if command.before_seq is None and command.tag is None:
-        return Refusal(Code.BAD_REQUEST, "say what to delete: before_seq, a tag, or both")
     retention.catch_up(machine, partition, now)
     below = partition.next_seq if command.before_seq is None else min(command.before_seq, partition.next_seq)
     if command.tag is None:
-        seqs = _seqs_below(partition, below)
-        retention.remove_all(machine, partition, seqs, below, now, events.RemoveReason.DELETED)
-    else:
-        seqs = [seq for seq in partition.tags.find(command.tag, command.prefix) if _matches(partition, seq, command)]
-        seqs = [seq for seq in seqs if seq < below]
-        retention.remove_all(machine, partition, seqs, 0, now, events.RemoveReason.DELETED)
-    topic = partition.topic
+        return _steps_below(machine, partition, below)
+    return _steps_of(machine, partition, command, below)
+
+
+def _steps_of(
+    machine: Machine, partition: QueuePartition, command: commands.DeleteRecords, below: int
+) -> Iterator[int]:
+    assert command.tag is not None
+    for found in partition.tags.find(command.tag, command.prefix):
+        seqs = dict.fromkeys(found)  # a job that came back from the dead letters is found twice
+        yield _remove(machine, partition, [seq for seq in seqs if seq < below and _matches(partition, seq, command)])
+
+
+def _steps_below(machine: Machine, partition: QueuePartition, below: int) -> Iterator[int]:
+    first, jobs, step = partition.earliest_seq(), partition.jobs, limits.DELETE_STEP
+    if partition.next_seq - below <= step and len(jobs) > step:  # nearly all: what stays is put back
+        before = partition.records
+        machine.record_shared(events.Purged(partition.topic.number, partition.index, machine.last_ms, below))
+        yield before - partition.records
+        return
+    seqs = range(first, below) if below - first <= 4 * len(jobs) else sorted(seq for seq in jobs if seq < below)
+    for at in range(0, len(seqs), step):
+        yield _remove(machine, partition, [seq for seq in seqs[at : at + step] if _is_record(partition, seq)])
+
+
+def _is_record(partition: QueuePartition, seq: int) -> bool:
+    job = partition.jobs.get(seq)
+    return job is not None and job.state != _SPENT
+
+
+def _remove(machine: Machine, partition: QueuePartition, seqs: list[int]) -> int:
+    topic, now = partition.topic, machine.last_ms
+    for seq in seqs:
+        event = events.JobRemoved(topic.number, partition.index, seq, now, events.RemoveReason.DELETED)
+        machine.record(partition, event)
     if seqs and topic.config.max_in_flight:
         machine.woken.add(topic.name)
-    return Deleted(len(seqs), partition.earliest_seq(), partition.head_seq, partition.records, partition.bytes)
-
-
-def _seqs_below(partition: QueuePartition, below: int) -> list[int]:
-    first, jobs = partition.earliest_seq(), partition.jobs
-    seqs = range(first, below) if below - first <= 4 * len(jobs) else sorted(seq for seq in jobs if seq < below)
-    return [seq for seq in seqs if (job := jobs.get(seq)) is not None and job.state != _SPENT]
+    return len(seqs)
 
 
 def _matches(partition: QueuePartition, seq: int, command: commands.DeleteRecords) -> bool:
     """The index may remember an earlier job of this seq, with another tag."""
-    job = partition.jobs[seq]
+    job = partition.jobs.get(seq)
+    if job is None:
+        return False
     tag = b"" if job.details is None else job.details.tag
     if not tag or job.state == _SPENT or command.tag is None:
         return False

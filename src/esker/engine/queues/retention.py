@@ -105,7 +105,10 @@ def cap_problem(
 
 
 def enforce_caps(machine: Machine, topic: Topic, now: int) -> None:
-    """Drops the oldest jobs until the topic is within its caps. Call it after jobs came, or a cap was tightened."""
+    """Drops the oldest jobs until the topic is within its caps. Call it after jobs came, or a cap was tightened.
+
+    What is more than a step's worth goes in ticks to come: only a cap that was tightened can be exceeded by that much.
+    """
     config = topic.config
     if not is_capped(config) or not _exceeds(config, *_holds(topic)):
         return
@@ -116,6 +119,8 @@ def enforce_caps(machine: Machine, topic: Topic, now: int) -> None:
         _trim(machine, topic.partitions[0], now)
     else:
         _trim_oldest_of_all(machine, topic, now)
+    if _exceeds(config, *_holds(topic)):
+        topic.partitions[0].wake(now + 1)  # not in this tick
     if config.max_in_flight:
         machine.woken.add(topic.name)  # leased ones may have gone
 
@@ -145,14 +150,13 @@ def earliest_seq(topic: Topic) -> int:
 def _trim(machine: Machine, partition: QueuePartition, now: int) -> None:
     config = partition.topic.config
     records, size = partition.records, partition.bytes
-    excess = records - config.cap_records if config.cap_records else 0
     gone: list[int] = []
     below = 0
-    for seq in _oldest_first(partition, excess):
+    for seq in _oldest_first(partition):
         job = partition.jobs.get(seq)
         if job is None or job.state == _SPENT:
             continue
-        if not _exceeds(config, records, size):
+        if not _exceeds(config, records, size) or len(gone) == limits.TRIM_STEP:
             below = seq
             break
         gone.append(seq)
@@ -162,14 +166,16 @@ def _trim(machine: Machine, partition: QueuePartition, now: int) -> None:
     _raise_cap_floor(machine, partition, floor, now)
 
 
-def _oldest_first(partition: QueuePartition, excess: int) -> range | list[int]:
-    """Seqs in order. Usually few jobs go, and they are the next ones."""
+def _oldest_first(partition: QueuePartition) -> range | list[int]:
+    """Seqs in order. Usually those that go are the next ones."""
     seqs = range(partition.earliest_seq(), partition.next_seq)
-    return seqs if excess <= _ONE_BY_ONE and len(seqs) <= 4 * len(partition.jobs) else sorted(partition.jobs)
+    return seqs if len(seqs) <= 4 * len(partition.jobs) else sorted(partition.jobs)
 
 
 def _trim_oldest_of_all(machine: Machine, topic: Topic, now: int) -> None:
-    while _exceeds(topic.config, *_holds(topic)):
+    for _ in range(limits.TRIM_STEP):
+        if not _exceeds(topic.config, *_holds(topic)):
+            return
         oldest: tuple[QueuePartition, Job] | None = None
         for partition in topic.partitions:
             job = partition.jobs.get(partition.earliest_seq())

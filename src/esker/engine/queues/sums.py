@@ -16,6 +16,10 @@ class Totals(msgspec.Struct):
     jobs: int = 0
     hot_bytes: int = 0  # payloads in memory
     unsaved_bytes: int = 0  # payloads that no checkpoint has begun to save: asks for the next one
+    kept_bytes: int = 0  # what topics, idempotency keys and tags cost, as `limits` estimates it
+    spent: dict[QueuePartition, None] = msgspec.field(
+        default_factory=dict
+    )  # those that have at-most-once jobs to let go
     holdings: dict[bytes, set[QueuePartition]] = msgspec.field(default_factory=dict)  # by holder
 
 

@@ -44,14 +44,14 @@ def to_append(call: Call, name: bytes, body: WriteBody | PlainWriteBody, header_
         create = config.auto_create
     if body.create is not None:
         create = body.create
-    _check_creation(call, name, body, create)
+    _check_creation(call, name, body)
     if call.front.options.max_total_bytes:
         size = sum(len(record.data) + len(record.meta) for record in records)
         call.front.census.allow_bytes(size, call.front.options)
     return Append(name, records, key, config, create)
 
 
-def _check_creation(call: Call, name: bytes, body: AnyWriteBody, create: bool) -> None:
+def _check_creation(call: Call, name: bytes, body: AnyWriteBody) -> None:
     """A config is an administrator's, if the topic is made with it."""
     if body.config is not None:
         if body.config.dead_letter is not None:
@@ -59,8 +59,6 @@ def _check_creation(call: Call, name: bytes, body: AnyWriteBody, create: bool) -
         may = call.key.may(Scope.ADMIN)
         if not may and call.front.broker.config_of(name) is None:
             call.need(Scope.ADMIN)
-    if create:
-        call.front.census.allow_topics((name,), call.front.options)
 
 
 def _records(given: Sequence[RecordBody | PlainRecordBody], origin: bytes) -> list[NewRecord]:

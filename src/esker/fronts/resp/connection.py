@@ -1,23 +1,27 @@
 """One client: bytes in, commands executed in order, replies out in order and not before they are durable.
 
-The hot path: `data_received` parses, `take_turn` runs each command through the server's table, `send` hands the replies
-to the server. Everything rare (passwords, monitors, muted or paused clients, bad arity) is behind the one flag
-`careful` or an entry that was not found.
+The hot path: `take` parses, `take_turn` runs each command through the server's table, `send` hands the replies to the
+server. Everything rare (passwords, monitors, muted or paused clients, bad arity) is behind the one flag `careful` or an
+entry that was not found.
 
 Order of effects:
-* A chunk is parsed when it arrives and executed when all chunks of this turn of the loop have arrived, so that the
-  commands of many clients share the engine's and the disk's work (`gathering`, `departures`).
+* A chunk is executed when all chunks of this turn of the loop have arrived, so that the commands of many clients share
+  the engine's and the disk's work (`gathering`, `departures`).
+* A turn gives each client a share of its time (`turns`). What is left of a client's commands waits in `_commands`, what
+  it sends meanwhile waits unparsed in `_chunks`, and beyond `WAITING_BYTES_MAX` its socket is not read. So commands of
+  one client run in order, whatever it sends, and nothing that others do depends on how much it is.
 * Replies wait in `out` during a turn, then with the server until their gate opens. Gates open in order, so the replies
   of one client leave in order. A PING of a client that is owed nothing does not wait, for it tells of nobody's work,
   nor does a lease of jobs that are on disk (`Broker.lasts`).
-* A command that blocks *holds* the connection: later commands wait in `_backlog`, and beyond `HELD_BYTES_MAX` the
-  socket is not read. `release` gives the reply and lets them run.
+* A command that blocks *holds* the connection: later commands wait in the same way. `release` gives the reply and lets
+  them run.
 * A connection that ends (QUIT, protocol error, end of input) first gets every reply it was promised.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol, cast
@@ -28,9 +32,9 @@ from esker.fronts.resp import encoding
 from esker.fronts.resp.arguments import shown
 from esker.fronts.resp.commands.table import Entry
 from esker.fronts.resp.errors import failed
-from esker.fronts.resp.options import HELD_BYTES_MAX
 from esker.fronts.resp.parser import Arguments, Parser
 from esker.fronts.resp.sockets import address, tune
+from esker.fronts.resp.turns import PARSED_LATER_BYTES, WAITING_BYTES_MAX
 
 if TYPE_CHECKING:
     from esker.fronts.resp.server import RespServer
@@ -42,10 +46,11 @@ class Cancellable(Protocol):
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_arrived", "_backlog", "_backlog_bytes", "_encode", "_ended", "_reading", "_unheard", "_waiter", "_was_quiet",
-        "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "gathered", "held", "id",
-        "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk",
-        "out", "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
+        "_arrived", "_at", "_chunks", "_commands", "_encode", "_ended", "_reading", "_unheard", "_waiter",
+        "_waiting_bytes", "_was_quiet", "authenticated", "broker", "careful", "closing", "congestion", "connected_at",
+        "gathered", "held", "id", "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name",
+        "null_array", "null_bulk", "out", "parser", "peer", "postponed", "proto", "queued", "seen_at", "server",
+        "skip_next", "transport", "unsettled",
     )  # fmt: skip
 
     def __init__(self, server: RespServer) -> None:
@@ -69,16 +74,19 @@ class Connection(asyncio.Protocol):
         self.peer = self.local = "?:0"
 
         self._arrived = server.arrived
-        self.parser = Parser(trusted=self.authenticated)
+        self.parser = Parser(self.authenticated, server.options.bulk_bytes_max)
         self.out: list[bytes] = []  # replies of this turn
         self.lasting: bytes | None = None  # the one of them that tells of nothing which has yet to reach the disk
         self.gathered: bytes | None = None  # the queue for which the server's gathering holds commands of this client
         self.unsettled = 0  # turns whose replies wait for the disk
-        self.queued = 0  # chunks of commands that wait for the turn to run
-        self._backlog: list[Arguments] = []
-        self._backlog_bytes = 0
+        self.queued = False  # the server will give it a turn
+        self._commands: list[Arguments] = []  # parsed; those before `_at` were executed
+        self._at = 0
+        self._chunks: deque[bytes] = deque()  # what it sent behind them
+        self._waiting_bytes = 0  # of `_chunks`
         self._reading = True
         self.held = False
+        self.postponed = False  # it is held because clients are paused, and its command has yet to run
         self._waiter: Cancellable | None = None
         self._encode: Callable[[Leased], bytes] | None = None  # set while it waits for jobs
         self._unheard = False  # the reply of the held command is not wanted
@@ -113,7 +121,7 @@ class Connection(asyncio.Protocol):
             self._waiter = self._encode = None
         if self.congestion is not None:
             self.congestion.cancel()
-        self._backlog.clear()
+        self._drop_input()
         self.server.forget(self)
 
     def eof_received(self) -> bool:
@@ -151,52 +159,102 @@ class Connection(asyncio.Protocol):
         if not arrived:
             self.server.schedule_turn()
         arrived.append((self, data))
+        if len(data) > PARSED_LATER_BYTES:
+            self._stop_reading()  # libuv would read 32 such chunks before anybody else has a turn
 
     def take(self, data: bytes) -> None:
         """A chunk that was not taken by its shape."""
         if self.closing:
             return
         server, parser = self.server, self.parser
-        quick = not (self.careful or self.held or self.queued or parser.torn or parser.attention)
         self.seen_at = server.loop.time()
+        if self.held or self.queued or len(data) > PARSED_LATER_BYTES:
+            self._chunks.append(data)
+            self._waiting_bytes += len(data)
+            if self._waiting_bytes > WAITING_BYTES_MAX:
+                self._stop_reading()
+            if not self.held:
+                self._wait_for_turn()
+            return
+        quick = not (self.careful or parser.torn or parser.attention)
         commands = parser.feed(data)
         if quick and commands and not parser.attention and server.gathering.take(self, commands, data):
             return
-        if self.held:
-            self._hold_back(commands, len(data))
-        elif commands or parser.attention:
-            self.queued += 1
-            if self.authenticated:
-                server.turn.append((self, commands))
-            else:  # how the rest of its bytes are to be read depends on what this does
-                self.take_turn(commands)
-                self.send()
+        if commands or parser.attention:
+            self._commands, self._at = commands, 0
+            self._wait_for_turn()
 
-    def take_turn(self, commands: list[Arguments]) -> None:
-        """Executes a chunk of commands. The server calls it for every client that has sent something, then `send`."""
-        self.queued -= 1
+    def _wait_for_turn(self) -> None:
+        if not self.queued:
+            self.queued = True
+            self.server.turns.join(self)
+            self.server.schedule_turn()
+
+    def take_turn(self, until_ns: int) -> bool:
+        """Executes what waits until that time, but one step at least. True: there is more for another turn."""
         if self.gathered is not None:
             self.server.gathering.flush()
-        if self.closing:
-            return
-        if self.held:  # an earlier chunk of this turn blocks
-            self._hold_back(commands, 0)
-            return
-        self._run(commands)
-        if self.queued:
-            return
-        if self.parser.attention:
-            self._read_on()
-        if self._ended:
-            self.closing = True
+        while self._may_run():
+            if self._at == len(self._commands) and not self._parse_next():
+                if self._ended:
+                    self.closing = True
+                break
+            if self._run(until_ns) >= until_ns and self._has_input():
+                return self._may_run()
+        return False
 
-    def _run(self, commands: list[Arguments]) -> None:
-        """Executes in order until one blocks; what is left waits in the backlog."""
+    def _may_run(self) -> bool:
+        return not (self.held or self.closing)
+
+    def _parse_next(self) -> bool:
+        """Makes the next commands of what was sent. False: there are none."""
+        parser = self.parser
+        commands: list[Arguments] = []
+        while not commands:
+            if parser.more:  # was not parsed because of a password to come
+                commands = parser.feed(b"")
+            elif parser.error is not None:
+                self.out.append(encoding.error(f"ERR {parser.error}"))
+                self.closing = True
+                break
+            elif self._chunks:
+                data = self._chunks.popleft()
+                self._waiting_bytes -= len(data)
+                commands = parser.feed(data)
+                if self._waiting_bytes <= WAITING_BYTES_MAX:
+                    self._read_on()
+            else:
+                break
+        self._commands, self._at = commands, 0
+        return len(commands) > 0
+
+    def _has_input(self) -> bool:
+        """Whether it sent anything that was not executed."""
+        return self._at < len(self._commands) or len(self._chunks) > 0 or self.parser.attention
+
+    def _drop_input(self) -> None:
+        self._commands, self._at = [], 0
+        self._chunks.clear()
+        self._waiting_bytes = 0
+
+    def _stop_reading(self) -> None:
+        if self._reading and self.transport is not None and not self.transport.is_closing():
+            self._reading = False
+            self.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if not self._reading and self.transport is not None and not self.transport.is_closing():
+            self._reading = True
+            self.transport.resume_reading()
+
+    def _run(self, until_ns: int) -> int:
+        """Executes in order until one blocks, the client is to end, or the time has come. Returns what time it is."""
         out = self.out
         server = self.server
         find = server.lookup.get
         slow_ns = server.slow_ns
-        at, end = 0, len(commands)
+        commands = self._commands
+        at, end = self._at, len(commands)
         began = perf_counter_ns()
         while at < end:
             arguments = commands[at]
@@ -205,6 +263,9 @@ class Connection(asyncio.Protocol):
             reply: bytes | None
             if entry is None or self.careful or not entry.least <= len(arguments) <= entry.most:
                 reply = self._run_carefully(entry, arguments)
+                if reply is None and self.postponed:
+                    at -= 1
+                    break
             else:
                 try:
                     if entry.together is not None and at < end:
@@ -214,6 +275,8 @@ class Connection(asyncio.Protocol):
                             at += len(replies) - 1
                             entry.calls += len(replies)
                             began = self._clocked(entry, arguments, began, slow_ns * len(replies))
+                            if began >= until_ns:
+                                break
                             continue
                     reply = entry.handler(self, arguments)
                 except EskerError as error:
@@ -222,12 +285,15 @@ class Connection(asyncio.Protocol):
                 entry.calls += 1
                 began = self._clocked(entry, arguments, began, slow_ns)
             if reply is None:
-                self._hold_back(commands[at:], 0)
                 break
             if reply:
                 out.append(reply)
-            if self.closing:
+            if began >= until_ns or self.closing:
                 break
+        if at == end:
+            self._commands, at = [], 0
+        self._at = at
+        return began
 
     def _clocked(self, entry: Entry, arguments: Arguments, began: int, slow_ns: int) -> int:
         ended = perf_counter_ns()
@@ -244,7 +310,7 @@ class Connection(asyncio.Protocol):
         if reply is None:
             assert entry is not None
             if self.server.pauses(entry):
-                self._backlog.append(arguments)
+                self.postponed = True
                 self.server.postpone(self)
                 self.hold(None)
                 return None
@@ -282,14 +348,6 @@ class Connection(asyncio.Protocol):
         )
         self.parser.trusted = self.authenticated
 
-    def _read_on(self) -> None:
-        """Commands that were not parsed yet because of a password to come; then, perhaps, the end of the stream."""
-        while self.parser.more and not (self.held or self.closing):
-            self._run(self.parser.feed(b""))
-        if self.parser.error is not None and not (self.held or self.closing):
-            self.out.append(encoding.error(f"ERR {self.parser.error}"))
-            self.closing = True
-
     # -- holding
 
     @property
@@ -325,29 +383,9 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Goes on with what came while it was held; in a turn of its own, as `release` may run inside another's."""
-        if self._backlog or self.parser.attention:
-            self.server.loop.call_soon(self._run_backlog)
-        else:
-            self.held = False
-
-    def _hold_back(self, commands: list[Arguments], size: int) -> None:
-        self._backlog.extend(commands)
-        self._backlog_bytes += size
-        if self._backlog_bytes > HELD_BYTES_MAX and self._reading and self.transport is not None:
-            self._reading = False
-            self.transport.pause_reading()
-
-    def _run_backlog(self) -> None:
-        if self.closing:
-            return
-        self.held = False
-        backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
-        self._run(backlog)
-        self._read_on()
-        self.send()
-        if not (self._reading or self.held) and self.transport is not None:
-            self._reading = True
-            self.transport.resume_reading()
+        self.held = self.postponed = False
+        if self._has_input():
+            self._wait_for_turn()
 
     # -- replying
 
@@ -393,7 +431,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def unparsed_bytes(self) -> int:
-        return self.parser.buffered + self._backlog_bytes
+        return self.parser.buffered + self._waiting_bytes
 
     def close_after_replies(self) -> None:
         """Executes no more; ends when every reply so far is written."""

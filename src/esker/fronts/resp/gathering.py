@@ -8,6 +8,9 @@ most of the parsing.
 Nobody can tell: no reply of this turn has left yet, so between connections there is no order to keep. Within one
 connection there is: before it runs anything else, what was gathered from it is executed (`flush`). When jobs are
 refused together, each is answered for itself.
+
+How many are gathered in a turn is bounded (`turns`). What exceeds that, and what a client sends behind its gathered
+chunk, is executed in the client's own share of the turn, where `together` still makes one step of many ADDJOBs.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
-from esker.engine import limits
 from esker.engine.commands import EnqueueAlike
 from esker.engine.replies import Added
 from esker.errors import EskerError
 from esker.fronts.resp.commands.addjob import RETRY_MS, TTL_MS, addjob
 from esker.fronts.resp.errors import failed
 from esker.fronts.resp.shapes import Shapes
+from esker.fronts.resp.turns import GATHERED_JOBS_MAX, GATHERED_JOBS_PER_CLIENT_MAX
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -46,7 +49,7 @@ class _Gathered:
 def _is_odd(client: Connection) -> bool:
     """What it sends is not to be taken for plain commands."""
     parser = client.parser
-    return client.careful or client.held or client.queued > 0 or client.closing or parser.torn or parser.attention
+    return client.careful or client.held or client.queued or client.closing or parser.torn or parser.attention
 
 
 class Gathering:
@@ -75,7 +78,7 @@ class Gathering:
         """The commonest turn of a busy broker: one job from each client, all of one shape. They are split in one go."""
         count = len(chunks)
         shape = self._shapes.known.get(len(chunks[0]))
-        if shape is None or shape.jobs != 1 or self._server.leaving or self._size + count > limits.ENQUEUE_JOBS_MAX:
+        if shape is None or shape.jobs != 1 or self._server.leaving or self._size + count > GATHERED_JOBS_MAX:
             return False
         payloads = self._shapes.split_alike(shape, chunks)
         if payloads is None:
@@ -111,17 +114,16 @@ class Gathering:
         return self._gather(client, queue, payloads)
 
     def _gather(self, client: Connection, queue: bytes, payloads: list[bytes]) -> bool:
-        if self._server.leaving or (client.gathered is not None and client.gathered != queue):
-            return False  # queues are flushed one after the other, and a client's replies keep its order
-        self._size += len(payloads)
-        if self._size > limits.ENQUEUE_JOBS_MAX:
-            self.flush()
-            self._size = len(payloads)
-            if len(payloads) > limits.ENQUEUE_JOBS_MAX:
-                return False
+        """Not if it gathered before: what it sends goes on in its own share, behind what was gathered."""
+        count = len(payloads)
+        if self._server.leaving or client.gathered is not None or count > GATHERED_JOBS_PER_CLIENT_MAX:
+            return False
+        if self._size + count > GATHERED_JOBS_MAX:
+            return False
+        self._size += count
         gathered = self._queues.get(queue) or self._begin(queue)
         gathered.clients.append(client)
-        gathered.counts.append(len(payloads))
+        gathered.counts.append(count)
         gathered.payloads += payloads
         client.gathered = queue
         return True

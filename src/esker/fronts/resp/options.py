@@ -15,6 +15,8 @@ class RespOptions:
     tcp_keepalive_s: int = 300
     accept_backlog: int = 511
 
+    bulk_bytes_max: int = 32 * MIB  # of one argument, and so of one job
+
     # A client that does not read its replies is cut when this much waits for it at once …
     output_bytes_max: int = 256 * MIB
     # … or when this much waits for this long. (Redis leaves normal clients unbounded; a broker shares its memory.)
@@ -27,9 +29,6 @@ class RespOptions:
     slowlog_entries_max: int = 128
     latency_threshold_ms: int = 0  # 0: latency is not watched
 
-
-# Bytes of later commands a client may send while an earlier one blocks; beyond, its socket is not read.
-HELD_BYTES_MAX = 1 * MIB
 
 # Spellings (ADDJOB, addjob, AddJob …) remembered beside the upper-case names.
 SPELLINGS_MAX = 1024

@@ -16,6 +16,7 @@ Invariants:
   longer than the chunk, and is not believed.
 * A protocol error ends the stream: commands before it are given out first, nothing after it.
 * A waiting bulk only compares lengths; what is searched again when more arrives is at most one line of 64 KiB.
+* The bytes of a large argument stay in the pieces they came in and are put together once, when the last one is there.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ Arguments = list[bytes]
 
 INLINE_BYTES_MAX: Final = 64 * 1024  # Redis's PROTO_INLINE_MAX_SIZE; also the longest length line
 ARGUMENTS_MAX: Final = 1024 * 1024  # Redis's bound of one command
-BULK_BYTES_MAX: Final = 512 * 1024 * 1024  # Redis's proto-max-bulk-len
+BULK_BYTES_MAX: Final = 512 * 1024 * 1024  # Redis's proto-max-bulk-len; a server may allow less
 QUERY_BYTES_MAX: Final = 1024 * 1024 * 1024  # Redis's client-query-buffer-limit: one unfinished command
 # Before a password was given, as in Redis: nobody needs more to log in.
 ARGUMENTS_MAX_UNTRUSTED: Final = 10
 BULK_BYTES_MAX_UNTRUSTED: Final = 16 * 1024
+_LARGE_BYTES: Final = 64 * 1024  # of an argument that is not copied more than once
 
 _is_odd = re.compile(rb"\r\n(?:[+=:]|\*[0-9]{5})").search
 _END_MARK = b":0\r\n"
@@ -56,13 +58,25 @@ class Parser:
     since that command may be the password; while `more` is true, `feed(b"")` gives the next.
     """
 
-    __slots__ = ("_feed", "_gets", "_has_data", "_patient", "_rest", "attention", "error", "torn", "trusted")
+    __slots__ = (
+        "_bulk_max",
+        "_feed",
+        "_gets",
+        "_has_data",
+        "_patient",
+        "_rest",
+        "attention",
+        "error",
+        "torn",
+        "trusted",
+    )
 
-    def __init__(self, trusted: bool = True) -> None:
+    def __init__(self, trusted: bool = True, bulk_bytes_max: int = BULK_BYTES_MAX) -> None:
         self.error: ProtocolError | None = None
         self.trusted = trusted
         self.attention = False  # `more` or `error`, in one cheap look
-        self._patient = PatientParser()
+        self._bulk_max = bulk_bytes_max
+        self._patient = PatientParser(bulk_bytes_max)
         self.torn = False  # the patient parser is in the middle of a command
         self._rest = b""
         self._renew_reader()
@@ -80,7 +94,14 @@ class Parser:
         commands: list[Arguments] = []
         if self.attention or self.torn or not self.trusted:
             data = self._finish(data, commands)
-        if data and data[0] == _STAR and data.find(b"\r", 1, 6) > 0 and not _is_odd(data):
+        # A longer chunk may hold an argument that is too large, which hiredis would not mind.
+        if (
+            data
+            and data[0] == _STAR
+            and data.find(b"\r", 1, 6) > 0
+            and len(data) <= self._bulk_max
+            and not _is_odd(data)
+        ):
             data = self._feed_reader(data, commands)
         if data:
             self._feed_patient(data, commands)
@@ -145,15 +166,18 @@ class Parser:
 class PatientParser:
     """The plain parser: any stream, cut anywhere. Raises `ProtocolError` from `feed`."""
 
-    __slots__ = ("_arguments", "_buffer", "_bulk", "_held", "_missing", "trusted")
+    __slots__ = ("_arguments", "_buffer", "_bulk", "_bulk_max", "_held", "_lacks", "_large", "_missing", "trusted")
 
-    def __init__(self) -> None:
+    def __init__(self, bulk_bytes_max: int = BULK_BYTES_MAX) -> None:
         self.trusted = True
+        self._bulk_max = bulk_bytes_max
+        self._large: list[bytes] = []  # the pieces of a large argument
+        self._lacks = 0  # bytes that it still lacks
         self._buffer = bytearray()
         self._arguments: Arguments = []
         self._missing = 0  # arguments still to come of the command that has begun
         self._bulk = -1  # length of the argument that has begun
-        self._held = 0  # bytes of `_arguments`
+        self._held = 0  # bytes of `_arguments` and `_large`
 
     @property
     def unfinished(self) -> bool:
@@ -165,6 +189,8 @@ class PatientParser:
 
     def feed(self, data: bytes, commands: list[Arguments], one: bool = False) -> bytes:
         """Appends complete commands. With `one` it stops after the first and returns the bytes behind it."""
+        if self._lacks:
+            data = self._fill_large(data)
         self._buffer += data
         at = 0
         try:
@@ -197,16 +223,42 @@ class PatientParser:
         if self._bulk < 0:
             return self._bulk_header(at), None
         end = at + self._bulk
+        if self._large:
+            end = at  # all of it has come: only the end of its line is in the buffer, if that
         if len(self._buffer) < end + 2:
+            if self._bulk > _LARGE_BYTES and not self._large:
+                self._begin_large(at)
             return -1, None
-        self._arguments.append(bytes(self._buffer[at:end]))
-        self._held += self._bulk
+        if self._large:
+            self._arguments.append(_join(self._large))
+            self._large = []
+        else:
+            with memoryview(self._buffer) as view:  # a slice of the buffer itself would be one copy more
+                self._arguments.append(bytes(view[at:end]))
+            self._held += self._bulk
         self._bulk = -1
         self._missing -= 1
         if self._missing:
             return end + 2, None
         finished, self._arguments, self._held = self._arguments, [], 0
         return end + 2, finished
+
+    def _begin_large(self, at: int) -> None:
+        """What has come of a large argument leaves the buffer. (Its end may be there without the end of its line.)"""
+        with memoryview(self._buffer) as view:
+            piece = bytes(view[at : at + self._bulk])
+        del self._buffer[at : at + len(piece)]
+        self._large.append(piece)
+        self._lacks = self._bulk - len(piece)
+        self._held += len(piece)
+
+    def _fill_large(self, data: bytes) -> bytes:
+        """Takes of `data` what belongs to the large argument, and returns the rest."""
+        piece = data[: self._lacks]  # the very object, if it is all of it
+        self._large.append(piece)
+        self._lacks -= len(piece)
+        self._held += len(piece)
+        return data[len(piece) :]
 
     def _multibulk_header(self, at: int) -> int:
         end = self._line_end(at, "mbulk")
@@ -229,6 +281,8 @@ class PatientParser:
         length = _number(self._buffer[at + 1 : end])
         if length is None or not 0 <= length <= BULK_BYTES_MAX:
             raise ProtocolError("Protocol error: invalid bulk length")
+        if length > self._bulk_max:
+            raise ProtocolError(f"Protocol error: invalid bulk length: at most {self._bulk_max} (max_job_bytes)")
         if not self.trusted and length > BULK_BYTES_MAX_UNTRUSTED:
             raise ProtocolError("Protocol error: unauthenticated bulk length")
         self._bulk = length

@@ -25,7 +25,7 @@ from esker.fronts.resp.gathering import Gathering
 from esker.fronts.resp.jobids import JobIds
 from esker.fronts.resp.meters import LatencyMonitor, Rates, SlowLog
 from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
-from esker.fronts.resp.parser import Arguments
+from esker.fronts.resp.turns import Turns
 from esker.node.interface import Broker
 
 # How long a turn waits for clients that were answered together, and so are likely to ask together.
@@ -55,7 +55,7 @@ class RespServer:
         self.monitors: set[Connection] = set()
         self.gathering = Gathering(self)
         self.arrived: list[tuple[Connection, bytes]] = []  # and nobody has looked at it
-        self.turn: list[tuple[Connection, list[Arguments]]] = []  # what was parsed and not executed yet
+        self.turns = Turns()
         self._turn_due = False
         self.answered_together = False  # several clients were, and nothing was executed since
         self._lingered = self._lingered_bytes = 0  # turns of the loop, and bytes that were in before the first of them
@@ -151,23 +151,24 @@ class RespServer:
     # -- turns
 
     def run_turn(self) -> None:
-        """Executes together what arrived in one turn of the loop, or in a few.
+        """Executes together what arrived in one turn of the loop, or in a few, as far as the turn's time allows.
 
         What many clients ask costs less in one go, and one sync does for all of them.
         """
         if self.answered_together and self._more_may_come():
             self.loop.call_soon(self.run_turn)
             return
-        self._turn_due = self.answered_together = False
         self.take_arrived()
-        turn, self.turn = self.turn, []
-        for client, chunk in turn:
-            client.take_turn(chunk)
+        self._turn_due = self.answered_together = False
+        served = self.turns.run()
         self.gathering.flush()
-        for client, _ in turn:
+        for client in served:
             client.send()
         self._lingered, self._lingered_bytes = 0, self.bytes_in
-        self.broker.commit()
+        if self.turns:
+            self.schedule_turn()
+        if not self.turns.late:  # else others come first: the broker commits by itself, in a turn of the loop to come
+            self.broker.commit()
 
     def _more_may_come(self) -> bool:
         now = time.perf_counter()

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from esker.engine import limits
-from esker.engine.commands import DeleteRecords, Read
+from esker.engine.commands import DeleteMore, DeleteRecords, Read
 from esker.engine.config import TopicType
 from esker.engine.replies import Deleted, Records, Written
 from esker.fronts.http.answers import RecordsDeletedAnswer, encode
@@ -124,6 +124,9 @@ async def delete_records(call: Call) -> Answer:
     tags = None if body.match is None else to_tags(body.match, "match")
     command = DeleteRecords(name, before_seq, None if tags is None else tags.tag, tags is not None and tags.prefix)
     deleted = expect(Deleted, call.front.broker.handle(command), name)
+    while deleted.rest is not None:
+        await asyncio.sleep(0)  # others have their turn
+        deleted = expect(Deleted, call.front.broker.handle(DeleteMore(name, deleted.rest)), name)
     answer = RecordsDeletedAnswer(
         name.decode(), deleted.deleted, deleted.earliest_seq, deleted.head_seq, deleted.count, deleted.bytes
     )

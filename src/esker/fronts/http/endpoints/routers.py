@@ -44,7 +44,6 @@ async def put_router(call: Call) -> Answer:
     tags = None if body.filter is None else to_tags(body.filter, "filter")
     front = call.front
     front.census.allow_router(name, front.options)
-    front.census.allow_topics((source, dest) if body.create_dest else (source,), front.options)
     options = RouterOptions(
         preserve_node=body.preserve_node,
         preserve_tag=body.preserve_tag,

@@ -48,8 +48,6 @@ async def put_topic(call: Call) -> Answer:
         raise refused(found, name)
     known = found.config if isinstance(found, TopicStatus) else None
     config = to_config(body, name, known)
-    if known is None:
-        call.front.census.allow_topics((name,), call.front.options)
     put = expect(TopicPut, broker.handle(PutTopic(name, config)), name)
     answer = TopicPutAnswer(name.decode(), put.created, shown(put.status.config))
     return Answer(encode(answer), status=201 if put.created else 200, topic=name)

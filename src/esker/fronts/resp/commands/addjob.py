@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from esker.engine import limits
-from esker.engine.commands import Details, Enqueue, NewJob
+from esker.engine.commands import Details, Enqueue, EnqueueAlike, NewJob
 from esker.engine.replies import Added, Reply
 from esker.errors import InvariantBroken, Refusal
 from esker.fronts.resp import arguments as reading
-from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, refused, syntax_error
 
 if TYPE_CHECKING:
@@ -37,7 +37,23 @@ class _Wanted:
     priority: int = 0
 
 
-@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1)
+def addjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[bytes]:
+    """Plain ADDJOBs to one queue that came together, in one step. When they are refused, each is tried alone."""
+    name, queue = commands[at][:2]
+    payloads: list[bytes] = []
+    for arguments in commands[at : at + TOGETHER_MAX]:
+        if len(arguments) != 4 or arguments[1] != queue or arguments[3] != b"0" or arguments[0] != name:
+            break
+        payloads.append(arguments[2])
+    if len(payloads) < 2 or client.server.leaving:
+        return []
+    reply = client.broker.handle(EnqueueAlike(queue, payloads, RETRY_MS, TTL_MS))
+    if type(reply) is Added:
+        return client.ids.added(reply.ids, TTL_MS, RETRY_MS)
+    return [addjob(client, arguments) for arguments in commands[at : at + len(payloads)]]
+
+
+@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1, together=addjobs)
 def addjob(client: Connection, arguments: list[bytes]) -> bytes:
     if client.server.leaving or len(arguments) > 4:
         return _addjob_with_options(client, arguments)

@@ -121,6 +121,7 @@ DIRECTIVES: dict[str, Directive] = {
     "latency-monitor-threshold": Directive(
         lambda server: str(server.options.latency_threshold_ms), _set_latency_threshold
     ),
+    "proto-max-bulk-len": Directive(lambda server: str(server.options.bulk_bytes_max)),
     "client-output-buffer-limit": Directive(_output_limit, _set_output_limit),
     "maxmemory": Directive(lambda server: str(server.broker.settings.memory_limit_bytes), _set_maxmemory),
     "maxmemory-policy": _fixed("acks"),

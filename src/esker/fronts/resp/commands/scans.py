@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
 
 COUNT_DEFAULT: Final = 100
-# One reply of BUSYLOOP: beyond this it ends with a cursor to go on from, instead of stalling everyone.
-BUSYLOOP_ITEMS_MAX: Final = 100_000
 _DISQUE_STATES: Final = frozenset({b"wait-repl", b"active", b"queued", b"acked"})
 
 
@@ -45,6 +43,7 @@ class _Wanted:
 
     @property
     def step(self) -> int:
+        """BUSYLOOP asks for as much as one step of the engine may give: where there is more, it gets a cursor."""
         return SCAN_STEP_MAX if self.busyloop else min(self.count, SCAN_STEP_MAX)
 
 
@@ -53,14 +52,8 @@ class _Wanted:
 def qscan(client: Connection, arguments: list[bytes]) -> bytes:
     wanted = _options(arguments, _queue_option)
     now = client.broker.now_ms()
-    items: list[bytes] = []
-    cursor = wanted.cursor
-    while True:
-        page = expect(Topics, client.broker.handle(ScanTopics(cursor, wanted.step)))
-        items += [encoding.bulk(topic.name) for topic in page.topics if _queue_fits(topic, wanted, now)]
-        cursor = page.cursor
-        if cursor == 0 or not wanted.busyloop or len(items) >= BUSYLOOP_ITEMS_MAX:
-            return _page(cursor, items)
+    page = expect(Topics, client.broker.handle(ScanTopics(wanted.cursor, wanted.step)))
+    return _page(page.cursor, [encoding.bulk(topic.name) for topic in page.topics if _queue_fits(topic, wanted, now)])
 
 
 def _queue_option(wanted: _Wanted, name: bytes, options: reading.Options) -> bool:
@@ -92,17 +85,11 @@ def _queue_fits(topic: TopicView, wanted: _Wanted, now: int) -> bool:
 @command(b"JSCAN", -1, "readonly")
 def jscan(client: Connection, arguments: list[bytes]) -> bytes:
     wanted = _options(arguments, _job_option)
-    items: list[bytes] = []
-    cursor = wanted.cursor
-    while True:
-        step = ScanJobs(cursor, wanted.step, wanted.queue)
-        page = expect(Jobs, client.broker.handle(step))
-        items += [
-            _job(client, job, wanted) for job in page.jobs if not wanted.states or STATES[job.state] in wanted.states
-        ]
-        cursor = page.cursor
-        if cursor == 0 or not wanted.busyloop or len(items) >= BUSYLOOP_ITEMS_MAX:
-            return _page(cursor, items)
+    page = expect(Jobs, client.broker.handle(ScanJobs(wanted.cursor, wanted.step, wanted.queue)))
+    return _page(
+        page.cursor,
+        [_job(client, job, wanted) for job in page.jobs if not wanted.states or STATES[job.state] in wanted.states],
+    )
 
 
 def _job_option(wanted: _Wanted, name: bytes, options: reading.Options) -> bool:
