@@ -156,6 +156,9 @@ class FileJournal:
     def waits_for(self) -> str | None:
         return self._patience.waits_for
 
+    def hurry(self) -> None:
+        self._patience.end()
+
     def has_room(self) -> bool:
         return not self._shelf.full
 

@@ -48,6 +48,9 @@ class Journal(Protocol):
     def waits_for(self) -> str | None:
         """What it lacks to write what was appended, as one sentence, while it waits for that; else None."""
 
+    def hurry(self) -> None:
+        """The owner is about to end: from now on nothing is waited for, and what cannot be written at once fails."""
+
     def has_room(self) -> bool:
         """False when the disk is so full that only small work (acks, leases) should still be accepted."""
 

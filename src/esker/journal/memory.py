@@ -57,6 +57,9 @@ class MemoryJournal:
     def waits_for(self) -> str | None:
         return None
 
+    def hurry(self) -> None:
+        """Memory waits for nothing."""
+
     def has_room(self) -> bool:
         return True
 

@@ -30,7 +30,7 @@ from esker.store.slices import Slice
 _POLL_S = 0.25
 _PATIENCE = 3  # a checkpoint uses a quarter of the loop's time; more, the more of the next one has gathered meanwhile
 _SLICES_PER_SYNC = 8  # slices made before one wait for the disk; more would hold more memory, fewer would wait more
-FLUSH_BYTES = 8 << 20  # written and not persisted: they are in memory twice; as much as RocksDB puts into one file
+FLUSH_BYTES = 16 << 20  # written and not persisted: in memory twice; RocksDB makes writers wait at about as much
 RETRY_S_MIN = 1.0  # before a failed write is tried again; doubled each time, as each try costs the disk some work
 RETRY_S_MAX = 30.0  # the longest that a checkpoint is behind once there is room again
 

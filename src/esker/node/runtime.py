@@ -188,6 +188,7 @@ class Node:
         self._checkpointer.ask()
 
     def shutdown(self) -> None:
+        self._journal.hurry()
         self.stop_asked.set()
 
     def reconfigure(self, key: str, value: str) -> None:
@@ -271,8 +272,9 @@ class Node:
             await self._archiving.end()
         self._shard.close()
         if self._shard.stopped is None:
-            await self._shard.settled()
-            self._machine.release_reserves()
+            with contextlib.suppress(ShardStopped):  # the shard has said why to all who wait, and to the operator
+                await self._shard.settled()
+                self._machine.release_reserves()
         self._checkpointer.end()
         await self._checkpoints
         self._watch.close()

@@ -53,6 +53,25 @@ def test_a_failed_disk_is_an_internal_error_that_says_so(tmp_path: Path) -> None
         assert web.state("safe")["head_seq"] in (0, 1), "it may or may not have reached the disk"
 
 
+def test_a_node_that_is_asked_to_stop_while_its_journal_waits_for_a_segment_stops(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    broker = Broker(data=str(tmp_path / "data"), disk=disk, segment_size="64kb").start()
+    with Web(broker.http_url) as web, ThreadPoolExecutor(1) as pool:
+        web.put("log", durable=True)
+        web.write("log", "x" * 40_000)
+        disk.deny_descriptors()
+        waiting = pool.submit(web.refused, "POST", "/v0/topics/log", {"records": [{"data": "y" * 40_000}]}, status=500)
+        with Web(broker.http_url) as other:
+            deadline = time.monotonic() + 30
+            while other.client.get("/readyz").status_code == 200:
+                assert time.monotonic() < deadline
+        broker.stop()
+        assert "not made durable" in str(waiting.result(10).message)
+    disk.deny_descriptors(denied=False)
+    with Broker(data=broker.data) as again, Web(again.http_url) as web:
+        assert [len(str(record["data"])) for record in listed(web.diff("log"), "records")] == [40_000]
+
+
 def test_what_was_acknowledged_is_there_after_a_restart() -> None:
     with Broker() as broker:
         with Web(broker.http_url) as web:
