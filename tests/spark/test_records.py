@@ -158,7 +158,7 @@ def test_a_file_that_is_cut_in_half_is_named(lake: Lake, another: Callable[..., 
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
     own = Lake(lake.spark, broker)
-    with pytest.raises(PySparkException, match=f"file .*{file.name} of the archive is not a whole Parquet file"):
+    with pytest.raises(PySparkException, match=f"file .*{file.name} of the archive: it is damaged"):
         own.read(subscribe="torn", direct="true").count()
 
 
