@@ -120,7 +120,8 @@ def http2_resets(port: int, until: float) -> None:
         opened, wire = _http2(port, window=0)
         threading.Thread(target=_drain_until, args=(opened, until), daemon=True).start()
         for _ in range(5000):
-            stream = _ask(wire, "/v0/topics/log/diff", DIFF)
+            stream = wire.get_next_available_stream_id()
+            wire.send_headers(stream, [(":method", "GET"), *_target("/v0/topics/log")], end_stream=True)
             wire.reset_stream(stream)
             if not _try_send(opened, wire.data_to_send()) or time.time() > until:
                 break
@@ -286,10 +287,13 @@ def _http2(port: int, window: int) -> tuple[socket.socket, h2.connection.H2Conne
 
 def _ask(wire: h2.connection.H2Connection, path: str, body: bytes) -> int:
     stream: int = wire.get_next_available_stream_id()
-    head = [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", "x")]
-    wire.send_headers(stream, [*head, ("content-type", "application/json")])
+    wire.send_headers(stream, [(":method", "POST"), *_target(path), ("content-type", "application/json")])
     wire.send_data(stream, body, end_stream=True)
     return stream
+
+
+def _target(path: str) -> list[tuple[str, str]]:
+    return [(":path", path), (":scheme", "http"), (":authority", "x")]
 
 
 def _read(opened: socket.socket, wire: h2.connection.H2Connection) -> None:

@@ -315,3 +315,26 @@ async def test_nothing_is_read_between_the_hand_on_and_the_others(client: Client
     await client.say(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     assert not client.reads()
     assert client.ended() == "aborted", "there is nobody there"
+
+
+@case
+async def test_requests_that_come_in_one_piece_are_not_all_parsed_at_once(client: Client) -> None:
+    client.allow.clear()
+    await client.say(GET * 5000)
+    assert not client.reads()
+    assert len(client.connection._waiting) < 500
+    client.allow.set()
+    await client.say(turns=100_000)
+    assert len(client.seen) == 5000
+    assert client.reads()
+
+
+@case
+async def test_requests_that_were_kept_are_answered_behind_the_last_word(client: Client) -> None:
+    client.allow.clear()
+    await client.say(GET * 2000)
+    assert client.connection.eof_received()
+    client.allow.set()
+    await client.say(turns=50_000)
+    assert len(client.seen) == 2000
+    assert client.ended() == "closed"

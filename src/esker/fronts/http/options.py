@@ -27,7 +27,7 @@ class HttpOptions:
     max_connections: int = 10_000  # descriptors: an HTTP/2 connection or a WebSocket takes three
     max_unsent_bytes: int = 128 * MIB  # of answers that clients do not take, over all connections
     max_arriving_bytes: int = 128 * MIB  # of bodies that are not whole, over all connections
-    keep_alive_s: int = 300  # an idle connection is closed after this
+    keep_alive_s: float = 300  # an idle connection is closed after this
 
     accept_backlog: int = 1024
     header_read_timeout_ms: int = 60_000

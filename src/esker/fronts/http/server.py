@@ -38,7 +38,8 @@ from esker.node.interface import Broker
 _diagnostics = structlog.get_logger("esker.http")
 
 LINGER_S: Final = 1.0  # how long clients have at the end to take what they were answered; then connections are cut
-_LOOK_S: Final = 1.0  # how often connections are looked for that do not get on
+_LOOK_S: Final = 1.0  # how often each connection is looked at, whether it gets on
+_LOOKS: Final = 16  # parts of that, in each of which some are looked at
 _KEEPALIVE_S: Final = 300  # a peer that vanished is noticed in the end
 _ACCEPTS_A_TURN: Final = 32
 _ACCEPT_AGAIN_S: Final = 0.1  # after the system had no descriptor for another
@@ -62,7 +63,9 @@ class HttpServer:
         self.body_bytes_min = self.options.body_bytes_min
         self.idle_s = self.options.keep_alive_s or math.inf
         self.stall_s = self.options.stall_ms / 1000
-        self.refused = 0  # connections, since the start
+        self.refused = self.accept_failures = 0  # since the start
+        self._unseen: list[Connection] = []  # that are to be looked at next
+        self._slice = 1  # … how many at a time
         self._listening: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
         self._joining: set[asyncio.Task[None]] = set()  # clients that were accepted, before their TLS is agreed on
@@ -110,6 +113,7 @@ class HttpServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptors, or no memory: it would be reported again at once
+                self.accept_failures += 1
                 _diagnostics.warning("no more connections for a moment", why=str(error))
                 self.loop.remove_reader(listening)
                 self.loop.call_later(_ACCEPT_AGAIN_S, self._accept_again, listening)
@@ -147,7 +151,7 @@ class HttpServer:
 
     def admits_tunnel(self) -> bool:
         """Whether one more client may go on in another protocol, which takes more descriptors."""
-        if self._make_room(DESCRIPTORS - 1):
+        if self._make_room(DESCRIPTORS):
             return True
         self.refused += 1
         return False
@@ -180,10 +184,16 @@ class HttpServer:
         return True
 
     def _look(self) -> None:
+        """At some connections: all of them within a second, and never thousands in one turn."""
+        if not self._unseen:
+            self._unseen = list(self.connections)
+            self._slice = len(self._unseen) // _LOOKS + 1
         now = self.loop.time()
-        for connection in tuple(self.connections):
-            connection.look(now)
-        self._timer = self.loop.call_later(_LOOK_S, self._look)
+        seen, self._unseen = self._unseen[-self._slice :], self._unseen[: -self._slice]
+        for connection in seen:
+            if connection in self.connections:
+                connection.look(now)
+        self._timer = self.loop.call_later(_LOOK_S / _LOOKS, self._look)
 
     async def close(self) -> None:
         """Listens no more, tells streams to end, lets requests under way finish, then ends every connection."""

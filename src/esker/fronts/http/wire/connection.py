@@ -242,9 +242,9 @@ class Connection(asyncio.Protocol):
         self._in_head, self._deadline = False, 0.0
         self._body_bytes = self._chunks = 0
         self._window_ends = 0.0
+        exchange.headed(parser.get_method(), parser.get_http_version(), parser.should_keep_alive())
         if self._head_bytes > HEAD_BYTES_MAX // 2 and exchange.head_bytes() > HEAD_BYTES_MAX:
             raise _head_too_large()
-        exchange.headed(parser.get_method(), parser.get_http_version(), parser.should_keep_alive())
         if parser.should_upgrade():
             self._offer = exchange  # the parser takes what follows for another protocol: see `_upgrade`
         elif self._answering is None and not self.full:
@@ -428,11 +428,12 @@ class Connection(asyncio.Protocol):
 
     def _hand_on(self, head: bytes, behind: bytes) -> None:
         """From here on others speak with this client. `head` is that of its WebSocket, without its end, or nothing."""
+        self.server.ended(self)
         if not self.server.admits_tunnel():
+            self.server.connections[self] = None
             self._refuse(too_many())
             return
         self.transport.pause_reading()  # at once: more may be read before the task begins
-        self.server.ended(self)
         tunnel = Tunnel(self.server.others, self.transport)
         if head:
             opening, marking = b"%b%b: %b\r\n\r\n%b" % (head, NAME, tunnel.mark, behind), None
