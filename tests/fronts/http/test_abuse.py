@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import os
-import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -25,6 +25,7 @@ from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.server import HttpServer
 from esker.fronts.http.wire import others
 from esker.fronts.http.wire.heads import HEAD_BYTES_MAX, HEADERS_MAX
+from esker.fronts.listening import listen
 from esker.node.runtime import Node
 from esker.node.settings import Settings
 
@@ -195,7 +196,7 @@ async def test_an_http2_client_that_gives_no_window_is_cut(server: HttpServer) -
         wire.send_data(stream, b'{"max_batch_bytes":8000000,"limit":1000}', end_stream=True)
     data = [event async for event in _events(client, wire) if isinstance(event, h2.events.DataReceived)]
     assert not data, "it ended, and nothing was sent"
-    assert server.unsent.used == 0
+    await until(lambda: server.unsent.used == 0)
 
 
 @case(HttpOptions(max_unsent_bytes=16 * MIB))
@@ -298,22 +299,28 @@ def test_a_websocket_counts_for_all_its_descriptors(tmp_path: Path) -> None:
     uvloop.run(talk())
 
 
-def test_an_accept_that_finds_no_descriptor_is_tried_again(tmp_path: Path) -> None:
-    """The limit is set below what is open, for as long as a client knocks."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+class Full(socket.socket):
+    """Listens in a system that has no descriptor left, the first time."""
+
+    failed = False
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_an_accept_that_finds_no_descriptor_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def listen_full(host: str, port: int, backlog: int) -> list[socket.socket]:
+        return [Full(fileno=each.detach()) for each in await listen(host, port, backlog)]
+
+    monkeypatch.setattr(serving, "listen", listen_full)
 
     async def talk() -> None:
         async with running(tmp_path, HttpOptions()) as server, asyncio.timeout(30):
-            knocking = socket.socket()
-            knocking.setblocking(False)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (knocking.fileno(), hard))
-            try:
-                await asyncio.get_running_loop().sock_connect(knocking, ("127.0.0.1", server.port))
-                await until(lambda: server.accept_failures > 0)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            client = Client(*await asyncio.open_connection(sock=knocking))
-            assert await client.say(HEALTH).status() == 200
+            assert await (await Client.to(server)).say(HEALTH).status() == 200
+            assert server.accept_failures == 1
 
     uvloop.run(talk())
 
