@@ -46,6 +46,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _BUFFER_BYTES = 32 << 20  # the most that glibc accepts
 
 _FILES_MAX = 512  # descriptors that are not clients: journal, store, standard streams
+_BURST_MAX = 1024  # clients that were accepted in one turn of the loop, and are about to be refused
 
 _diagnostics = structlog.get_logger("esker.serve")
 
@@ -131,17 +132,24 @@ def _is_loopback(host: str) -> bool:
 
 
 def _allow_connections(settings: Settings) -> None:
-    """A descriptor per client and some for files; asks the system for as many, up to what it permits."""
-    needed = settings.clients_max + _FILES_MAX
-    wanted = needed + settings.max_sse_connections
+    """A descriptor per client, and a reserve for files, which clients can not use up: a node that cannot open its next
+    segment stops. Asks the system for all that it permits. Where that is less than asked for, HTTP gets what the Redis
+    front leaves, but at least a third."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    wanted = settings.clients_max + settings.max_connections + _FILES_MAX + _BURST_MAX
+    possible = wanted if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
-    if possible < needed:
-        settings.clients_max = max(1, possible - _FILES_MAX)
+    clients = max(2, possible - min(_FILES_MAX + _BURST_MAX, possible // 2))
+    left = max(clients - settings.clients_max, clients // 3)
+    settings.max_connections = min(settings.max_connections, left)
+    if settings.clients_max > clients - settings.max_connections:
+        settings.clients_max = clients - settings.max_connections
         _diagnostics.warning(
-            "fewer clients", clients_max=settings.clients_max, why=f"the system permits {hard} open files (ulimit -n)"
+            "fewer clients",
+            clients_max=settings.clients_max,
+            max_connections=settings.max_connections,
+            why=f"the system permits {hard} open files (ulimit -n)",
         )
 
 

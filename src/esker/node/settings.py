@@ -110,6 +110,19 @@ class Settings:
     tls_cert: str = _setting("", str, "path", "certificate of the HTTP front (PEM); empty: no TLS")
     tls_key: str = _setting("", str, "path", "private key of the HTTP front (PEM)")
     max_topics: int = _setting(100_000, _parse_count, "topics", "of all fronts together; 0: no cap")
+    max_connections: int = _setting(
+        10_000,
+        _parse_positive,
+        "descriptors",
+        "of HTTP clients, fewer where the system permits less; HTTP/2 and WebSocket take three each",
+    )
+    keep_alive_s: int = _setting(300, _parse_count, "s", "idle HTTP connections are closed after this; 0: never")
+    max_unsent_bytes: int = _setting(
+        128 << 20, parse_bytes, "bytes", "HTTP answers that clients do not take, all together; 0: no cap"
+    )
+    max_arriving_bytes: int = _setting(
+        128 << 20, parse_bytes, "bytes", "HTTP bodies that have not come whole, all together"
+    )
     max_routers: int = _setting(10_000, _parse_count, "routers", "that HTTP clients may make; 0: no cap")
     max_watch_sessions: int = _setting(10_000, _parse_count, "sessions", "watches kept for HTTP clients; 0: no cap")
     max_sse_connections: int = _setting(10_000, _parse_count, "streams", "open SSE and WebSocket streams; 0: no cap")

@@ -10,10 +10,12 @@ from typing import cast
 
 from esker.fronts.http.calls import Message, Receive, Send, Whole
 from esker.fronts.http.server import HttpServer
-from esker.fronts.http.wire.connection import HEAD_BYTES_MAX, STALL_S, WAITING_MAX, Connection
+from esker.fronts.http.unsent import Unsent
+from esker.fronts.http.wire.connection import WAITING_MAX, Connection
 from esker.fronts.http.wire.exchange import BUFFER_MAX
-from esker.fronts.http.wire.heads import Heads
+from esker.fronts.http.wire.heads import HEAD_BYTES_MAX, Heads
 
+STALL_S = 30.0
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -67,9 +69,12 @@ class Client:
         self.allow = asyncio.Event()
         self.allow.set()
         self.run: Callable[[Mapping[str, object], Receive, Send], Awaitable[None]] = self._run
+        self.unsent = Unsent(0, self.loop)
         server = SimpleNamespace(
-            loop=self.loop, front=self, connections=set(), heads=heads or Heads(), head_s=60.0, ended=lambda _: None
-        )
+            loop=self.loop, front=self, heads=heads or Heads(), head_s=60.0, body_s=30.0, body_bytes_min=1024,
+            idle_s=300.0, stall_s=STALL_S, unsent=self.unsent, connections={}, ended=lambda _: None,
+            admits_tunnel=lambda: True,
+        )  # fmt: skip
         self.connection = Connection(cast("HttpServer", server))
         self.transport = Transport()
         self.connection.connection_made(cast(asyncio.BaseTransport, self.transport))
@@ -172,7 +177,7 @@ async def test_requests_that_wait_are_bounded_in_number_and_in_sum(client: Clien
     assert len(client.seen) == WAITING_MAX + 3
 
     client.allow.clear()
-    chunk = b"2\r\nxx\r\n" * 5000
+    chunk = b"10\r\nxxxxxxxxxxxxxxxx\r\n" * 5000
     await client.say(GET, CHUNKED, chunk, b"0\r\n\r\n", CHUNKED, chunk, b"0\r\n\r\n", CHUNKED)
     assert client.reads()
     await client.say(chunk, chunk, chunk)
@@ -304,7 +309,32 @@ async def test_an_answer_that_breaks_off_ends_the_connection(client: Client) -> 
 
 @case
 async def test_nothing_is_read_between_the_hand_on_and_the_others(client: Client) -> None:
-    client.connection.server.others = SimpleNamespace(address=b"\0nobody", tunnels=set())  # type: ignore[assignment]
+    client.connection.server.others = SimpleNamespace(  # type: ignore[assignment]
+        address=b"\0nobody", tunnels={}, loop=client.loop
+    )
     await client.say(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     assert not client.reads()
     assert client.ended() == "aborted", "there is nobody there"
+
+
+@case
+async def test_requests_that_come_in_one_piece_are_not_all_parsed_at_once(client: Client) -> None:
+    client.allow.clear()
+    await client.say(GET * 5000)
+    assert not client.reads()
+    assert len(client.connection._waiting) < 500
+    client.allow.set()
+    await client.say(turns=100_000)
+    assert len(client.seen) == 5000
+    assert client.reads()
+
+
+@case
+async def test_requests_that_were_kept_are_answered_behind_the_last_word(client: Client) -> None:
+    client.allow.clear()
+    await client.say(GET * 2000)
+    assert client.connection.eof_received()
+    client.allow.set()
+    await client.say(turns=50_000)
+    assert len(client.seen) == 2000
+    assert client.ended() == "closed"

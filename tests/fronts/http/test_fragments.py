@@ -63,7 +63,7 @@ def test_a_page_cut_from_kept_blocks_is_what_its_records_say(
             assert (spans.next_from_seq, spans.scanned, spans.tombstone) == (
                 one_by_one.next_from_seq, one_by_one.scanned, one_by_one.tombstone,
             )  # fmt: skip
-            texts = fragments.join(spans.spans, shape)
+            texts = b"".join(fragments.parts(spans.spans, shape))
             assert texts == b",".join(record_text(record, shape, jobs=False) for record in one_by_one.records)
             json.loads(b"[" + texts + b"]")
 
@@ -76,6 +76,6 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for after in range(0, 5000, 500):
         page = read(machine, after, 500, 1 << 20, spans=True)
         assert page.spans is not None
-        assert len(json.loads(b"[" + fragments.join(page.spans, Shape()) + b"]")) == 500
+        assert len(json.loads(b"[" + b"".join(fragments.parts(page.spans, Shape())) + b"]")) == 500
         assert sum(len(kept.joined) for kept in fragments._blocks.values()) <= 50_000
         assert fragments._size == sum(len(kept.joined) for kept in fragments._blocks.values())

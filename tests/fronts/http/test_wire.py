@@ -16,7 +16,8 @@ from websockets.sync.client import connect
 
 from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.server import HttpServer
-from esker.fronts.http.wire.connection import HEAD_BYTES_MAX, PREFACE, WAITING_MAX
+from esker.fronts.http.wire.connection import PREFACE, WAITING_MAX
+from esker.fronts.http.wire.heads import HEAD_BYTES_MAX
 from esker.fronts.http.wire.target import split_target
 from esker.node.runtime import Node
 from esker.node.settings import Settings

@@ -17,6 +17,7 @@ import msgspec
 
 from esker.errors import EskerError
 from esker.fronts.access import ANYONE, Key, Scope
+from esker.fronts.http.arrivals import busy
 from esker.fronts.http.errors import Header, HttpError, forbidden, invalid
 
 if TYPE_CHECKING:
@@ -198,17 +199,20 @@ class Call:
                 raise _too_large(most)
             return first
         chunks, size = [first], len(first)
-        while message.get("more_body"):
-            message = await self.receive()
-            chunk = self._chunk(message)
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > most:
-                chunks.clear()
-                if message.get("more_body"):
-                    await self._drain(size, most)
-                raise _too_large(most)
-        return b"".join(chunks)
+        with self.front.arrivals.body() as arriving:
+            fits = arriving.add(size)
+            while fits and message.get("more_body"):
+                message = await self.receive()
+                chunk = self._chunk(message)
+                chunks.append(chunk)
+                size += len(chunk)
+                fits = size <= most and arriving.add(len(chunk))
+            if fits:
+                return b"".join(chunks)
+            chunks.clear()
+        if message.get("more_body"):
+            await self._drain(size, most)
+        raise _too_large(most) if size > most else busy()
 
     def _chunk(self, message: Message) -> bytes:
         if message["type"] == "http.disconnect":

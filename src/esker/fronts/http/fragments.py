@@ -46,9 +46,12 @@ class Fragments:
         self._blocks: OrderedDict[tuple[int, int, Shape], _Kept] = OrderedDict()
         self._size = 0
 
-    def join(self, spans: Iterable[Span], shape: Shape) -> bytes:
-        """The texts of all records, with commas between them."""
-        return b"".join([self._part(span, shape) for span in spans])[:-1]
+    def parts(self, spans: Iterable[Span], shape: Shape) -> list[bytes]:
+        """The texts of all records, with commas between them, in some pieces."""
+        parts = [self._part(span, shape) for span in spans]
+        if parts:
+            parts[-1] = parts[-1][:-1]
+        return parts
 
     def _part(self, span: Span, shape: Shape) -> bytes:
         """With a comma behind each."""

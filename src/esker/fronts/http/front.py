@@ -30,6 +30,7 @@ from starlette.routing import Router, WebSocketRoute
 from esker.engine.config import Durability
 from esker.errors import EskerError
 from esker.fronts.access import Key, KeyRing
+from esker.fronts.http.arrivals import Arrivals
 from esker.fronts.http.calls import Answer, Call, ClientLeft, Message, Receive, Send, Whole
 from esker.fronts.http.census import Census
 from esker.fronts.http.consumers import Consumers
@@ -41,6 +42,8 @@ from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.resource import Resource, unknown_path
 from esker.fronts.http.routes import Route
 from esker.fronts.http.streams.outlets import Streams
+from esker.fronts.http.turns import Turns
+from esker.fronts.http.unsent import LARGE_BYTES, Unsent
 from esker.node.interface import Broker
 
 JSON_MEDIA = b"application/json"
@@ -59,6 +62,9 @@ class Front:
         self.census = Census(broker)
         self.consumers = Consumers(broker)
         self.fragments = Fragments()
+        self.unsent = Unsent(options.max_unsent_bytes, asyncio.get_running_loop())
+        self.turns = Turns(self.unsent, asyncio.get_running_loop())
+        self.arrivals = Arrivals(options.max_arriving_bytes, asyncio.get_running_loop())
         self.stopping = asyncio.Event()  # set when the node stops: streams say good-bye and end
         self.streams_open: Counter[Key] = Counter()  # SSE and WebSocket connections
         self.watch_sessions = 0
@@ -147,6 +153,7 @@ class Front:
             if not begun.ended:
                 return self._told(call, self._answer(call, begun))
             answer = begun.result
+        self._hold(answer)
         synced_since = perf_counter_ns() if answer.topic is not None and self._is_synced(answer.topic) else 0
         leave = partial(self._leave, request, call, answer, entered, synced_since)
         if answer.lasting or not self.departures.then(leave):
@@ -157,6 +164,7 @@ class Front:
         self, request: Whole, call: Call, answer: Answer, entered: bool, synced_since: int, error: BaseException | None
     ) -> None:
         """The gate of an answer that was made at once has opened. Whatever happens here concerns nobody else."""
+        self._let_go(answer)
         try:
             if error is not None:
                 answer = refusal(lost(error))
@@ -207,6 +215,16 @@ class Front:
         if self._under_way:
             await self._drained.wait()
 
+    # -- large answers, from when they are made until they are written
+
+    def _hold(self, answer: Answer) -> None:
+        if len(answer.body) > LARGE_BYTES:
+            self.unsent.hold(len(answer.body))
+
+    def _let_go(self, answer: Answer) -> None:
+        if len(answer.body) > LARGE_BYTES:
+            self.unsent.let_go(len(answer.body))
+
     # -- how many requests a key has under way
 
     def _enter(self, key: Key) -> None:
@@ -232,12 +250,16 @@ class Front:
             answer = await answering
             opening = None if answer.lasting else self.departures.next()
             fsync_ns = 0
-            if opening is not None:
-                waited_ns = perf_counter_ns()
-                synced = answer.topic is not None and self._is_synced(answer.topic)
-                await passed(opening)
-                fsync_ns = perf_counter_ns() - waited_ns if synced else 0
-            media, body = _rendered(call, answer, fsync_ns)
+            self._hold(answer)
+            try:
+                if opening is not None:
+                    waited_ns = perf_counter_ns()
+                    synced = answer.topic is not None and self._is_synced(answer.topic)
+                    await passed(opening)
+                    fsync_ns = perf_counter_ns() - waited_ns if synced else 0
+                media, body = _rendered(call, answer, fsync_ns)
+            finally:
+                self._let_go(answer)  # from here on it is counted as its client's
             await respond(call, answer.status, body, media, answer.headers)
         finally:
             self._exit(call.key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from esker.engine import limits
 from esker.engine.replies import Records, Tombstone
 from esker.fronts.http.answers import TombstoneAnswer, encode
@@ -47,12 +49,9 @@ def shown_tombstone(tombstone: Tombstone | None) -> TombstoneAnswer | None:
     )
 
 
-def diff_body(topic: str, read: Records, records: bytes) -> bytes:
+def diff_body(topic: str, read: Records, records: Sequence[bytes]) -> bytes:
     """A `DiffAnswer` around the texts of its records, which are not looked at again."""
-    return b"""{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,\
-"tombstone":%b,"lag":%d}""" % (
-        encode(topic),
-        records,
+    rest = b"""],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"tombstone":%b,"lag":%d}""" % (
         read.next_from_seq,
         read.head_seq,
         read.earliest_seq,
@@ -60,3 +59,4 @@ def diff_body(topic: str, read: Records, records: bytes) -> bytes:
         encode(shown_tombstone(read.tombstone)),
         max(0, read.head_seq - read.next_from_seq),
     )
+    return b"".join((b'{"topic":%b,"records":[' % encode(topic), *records, rest))

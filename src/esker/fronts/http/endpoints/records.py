@@ -20,6 +20,7 @@ from esker.fronts.http.fragments import Shape, record_text
 from esker.fronts.http.reading import batch_bytes, diff_body, record_limit, to_nodes
 from esker.fronts.http.selectors import to_tags
 from esker.fronts.http.streams.columns import accepts_arrow
+from esker.fronts.http.turns import LARGE_BYTES
 from esker.fronts.http.writing import to_append, written_answer
 
 WAIT_MS_MAX = 30_000
@@ -70,14 +71,25 @@ async def read_diff(call: Call) -> Answer:
         read, scanned = await _wait(call, command, read, min(body.wait_ms, WAIT_MS_MAX))
     if columns:
         return await read_block(call, name, body)
+    if _is_large(read) and await call.front.turns.take() and read.spans is not None:
+        read = expect(Records, await call.front.broker.read(msgspec.structs.replace(command, spans=False)), name)
     shape = Shape(tags=body.include_tags, meta=body.include_meta)
     if read.spans is not None:
-        texts = call.front.fragments.join(read.spans, shape)
+        texts = call.front.fragments.parts(read.spans, shape)
     else:
         config = call.front.broker.config_of(name)
         jobs = config is not None and config.type == TopicType.QUEUE
-        texts = b",".join([record_text(record, shape, jobs) for record in read.records])
+        texts = [b",".join([record_text(record, shape, jobs) for record in read.records])]
     return Answer(diff_body(name.decode(), read, texts), scanned=scanned, files_read=read.files_read)
+
+
+def _is_large(read: Records) -> bool:
+    """Nearly: of the records of a log, which lie in blocks of some 64 KiB, only the last of each is looked at."""
+    spans = read.spans
+    if spans is None:
+        return sum(len(record.data) for record in read.records) > LARGE_BYTES
+    sizes = sum([len(span.content.bodies[span.stop - 1].data) for span in spans])
+    return sizes > LARGE_BYTES or len(spans) * limits.BLOCK_BYTES_MAX > LARGE_BYTES
 
 
 def _nothing_new(read: Records) -> bool:

@@ -32,6 +32,7 @@ from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, R
 from esker.fronts.http.streams.pages import view_of
 from esker.fronts.http.streams.sessions import TOPICS_MAX
 from esker.fronts.http.streams.watch import StartAnswer, StartBody, find_starts
+from esker.fronts.http.turns import LARGE_BYTES
 from esker.fronts.http.writing import to_append, written_answer
 from esker.node.interface import Waiter
 
@@ -184,6 +185,8 @@ class Conversation:
                 await outlet.wait()
 
     async def _deliver(self, follower: Follower) -> None:
+        if follower.view.max_bytes > LARGE_BYTES:
+            await self._streams.front.turns.take()
         notices = follower.read(self._streams.pages)
         if notices is None:
             notices = await follower.fetch(self._streams.pages)

@@ -22,6 +22,7 @@ from esker.fronts.http.streams.frames import decode_position, encode_position, f
 from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams
 from esker.fronts.http.streams.pages import view_of
 from esker.fronts.http.streams.sessions import SESSION_TTL_MS, TOPICS_MAX, Session
+from esker.fronts.http.turns import LARGE_BYTES
 
 HEARTBEAT_MS_MAX = 60_000
 
@@ -182,6 +183,8 @@ class WatchStream:
                 self._next = (self._next + step) % count
                 self._more = True
                 break
+            if self._session.view.max_bytes > LARGE_BYTES and not frames:
+                await self._streams.front.turns.take()
             notices = follower.read(self._streams.pages)
             if notices is None:
                 notices = await follower.fetch(self._streams.pages)

@@ -36,8 +36,8 @@ _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 class Exchange:
     __slots__ = (
         "_arrived", "_asks_first", "_bodiless", "_chunked", "_chunks", "_connection", "_due", "_head", "_known",
-        "_receiver", "begun", "buffered", "by_name", "complete", "finished", "headers", "keep_alive", "method", "old",
-        "target", "task",
+        "_receiver", "begun", "buffered", "by_name", "chunked", "complete", "finished", "headers", "keep_alive",
+        "method", "old", "target", "task",
     )  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
@@ -48,6 +48,7 @@ class Exchange:
         self.headers: list[Header] = []
         self.keep_alive = True
         self.old = False  # HTTP/1.0
+        self.chunked = False  # its body is
         self._asks_first = False  # whether to send its body, and has not been told
         self.begun = False  # somebody answers it
         self.task: asyncio.Task[None] | None = None  # … who does, if it takes a while
@@ -86,10 +87,17 @@ class Exchange:
                 hosts += 1
             elif name == b"expect":
                 self._asks_first = not self.old and value.lower() == b"100-continue"
-            elif name == b"transfer-encoding" and value.lower() != b"chunked":
-                raise HttpError(400, "invalid_request", "the only transfer coding that is understood is chunked")
+            elif name == b"transfer-encoding":
+                if value.lower() != b"chunked":
+                    raise HttpError(400, "invalid_request", "the only transfer coding that is understood is chunked")
+                self.chunked = True
         if hosts != 1 and not (self.old and not hosts):
             raise HttpError(400, "invalid_request", f"a request names its host once; this one names {hosts}")
+
+    def head_bytes(self) -> int:
+        """Of its lines, as they would be written with no more spaces than needed."""
+        line = len(self.method) + len(self.target) + len(b"  HTTP/1.1\r\n\r\n")
+        return line + sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
 
     def scope(self) -> Mapping[str, object]:
         if self._known is not None:
@@ -230,20 +238,23 @@ class Exchange:
     def _write(self, body: bytes, more: bool) -> None:
         head, self._head = self._head, b""
         assert head is not None, "an answer begins with its head"
+        transport = self._connection.transport
+        end = b""
         if self._bodiless:
             body = b""
         elif self._chunked:
-            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            if body:
+                head, end = b"%b%x\r\n" % (head, len(body)), b"\r\n"
             if not more:
-                body += b"0\r\n\r\n"
-        transport = self._connection.transport
-        if len(body) <= _JOIN_MAX:
-            if body or head:
-                transport.write(head + body)
-        else:
+                end += b"0\r\n\r\n"
+        if len(body) > _JOIN_MAX:
             if head:
                 transport.write(head)
-            transport.write(body)
+            transport.write(body)  # as it is: others may have been sent the same
+            if end:
+                transport.write(end)
+        elif body or head or end:
+            transport.write(head + body + end if end else head + body)
 
 
 def refusal(error: HttpError) -> bytes:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from esker.fronts.http.errors import Header
     from esker.fronts.http.wire.exchange import Exchange
 
+HEAD_BYTES_MAX: Final = 256 * 1024  # of any request, in every version of HTTP
+HEADERS_MAX: Final = 256  # in HTTP/1.1: each costs more than its bytes
 _END: Final = b"\r\n\r\n"
 _HEADS_MAX: Final = 1024  # that are remembered
 _HEAD_BYTES_MAX: Final = 2048  # of one that is worth it
