@@ -215,7 +215,7 @@ class HealthAnswer(Struct):
     uptime_ms: int
 
 
-class ReadyAnswer(Struct):
+class ReadyAnswer(Struct, omit_defaults=True):
     status: str
     wal_replay_complete: bool
-    topics: int
+    topics: int | None = None

@@ -55,6 +55,7 @@ class HttpServer:
         self.others = Others(self.front, self.options.accept_backlog, self.head_s)
         await self.others.started()
         self.port = listening[0].getsockname()[1]
+        self.front.doors.listens(host, [each.getsockname()[0] for each in listening])
         for each in listening:
             # Accepted sockets inherit these.
             each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

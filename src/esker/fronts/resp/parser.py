@@ -86,6 +86,11 @@ class Parser:
             self._feed_patient(data, commands)
         return commands
 
+    def defer(self, data: bytes) -> None:
+        """Keeps a chunk unread until the next `feed`."""
+        self._rest += data
+        self.attention = True
+
     def _finish(self, data: bytes, commands: list[Arguments]) -> bytes:
         """Before hiredis may look: the rest of a torn command, or all that a stranger sends, one command at a time."""
         if self.error is not None:

@@ -21,11 +21,14 @@ async def get_ready(call: Call) -> Answer:
     """A node reads its journal before it listens, so it is ready from its first answer until it stops."""
     if call.front.stopping.is_set():
         raise HttpError(503, "shutting_down", "the node is stopping")
-    return Answer(encode(ReadyAnswer("ready", True, call.front.broker.counts()[0])), media=JSON)
+    answer = ReadyAnswer("ready", True)
+    if not call.front.keys.required:
+        answer.topics = call.front.broker.counts()[0]  # anyone may ask this, so it is told only where anyone may know
+    return Answer(encode(answer), media=JSON)
 
 
 async def get_metrics(call: Call) -> Answer:
-    metrics = collect(call.front)
+    metrics = collect(call.front, call.key)
     if b"application/json" in (call.header(b"accept") or b"").lower():
         return Answer(encode(as_object(metrics)))
     return Answer(as_text(metrics), media=TEXT)

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from esker.fronts.guesses import address_of
 from esker.fronts.http.calls import ClientLeft
 from esker.fronts.http.errors import HttpError
+from esker.fronts.http.peers import Peer
 from esker.fronts.http.wire.exchange import BUFFER_MAX, Exchange, refusal
 from esker.fronts.http.wire.tunnel import dig
 
@@ -39,9 +41,10 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_answering", "_broken", "_deadline", "_discarded", "_got_on", "_head_bytes", "_in_head", "_offer",
         "_opening", "_parser", "_reading", "_room", "_stalls_since", "_stopped", "_tunnel", "_unsent", "_waiting",
-        "closing", "full", "left", "loop", "lost", "server", "transport",
+        "closing", "full", "left", "loop", "lost", "peer", "server", "transport",
     )  # fmt: skip
     transport: asyncio.Transport
+    peer: Peer
 
     def __init__(self, server: HttpServer) -> None:
         self.server = server
@@ -72,6 +75,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
+        self.peer = Peer(address_of(transport.get_extra_info("peername")))
         self.server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -16,6 +16,7 @@ from esker.errors import InvariantBroken, Refusal
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError, refused, syntax_error
+from esker.fronts.resp.rules import WRITES
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -37,7 +38,7 @@ class _Wanted:
     priority: int = 0
 
 
-@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1)
+@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1, rule=WRITES)
 def addjob(client: Connection, arguments: list[bytes]) -> bytes:
     if client.server.leaving or len(arguments) > 4:
         return _addjob_with_options(client, arguments)
