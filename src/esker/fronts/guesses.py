@@ -21,8 +21,8 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-ADDRESS_PER_S: Final = 20  # attempts of one address, once its burst is used up
-ADDRESS_BURST: Final = 20  # that an address may make without waiting: a pool of clients with an old secret, say
+ADDRESS_PER_S: Final = 50  # attempts of one address, once its burst is used up
+ADDRESS_BURST: Final = 50  # that an address may make without waiting: a pool of clients with an old secret, say
 ALL_PER_S: Final = 200
 ALL_BURST: Final = 200
 MANY_PER_S: Final = 500  # of all clients together whose address is not known, beside those above

@@ -220,3 +220,9 @@ def test_an_http_request_to_the_redis_port_is_told_to_the_operator_once_a_minute
                 assert wire.ended()
         lines = [line for line in told if "HTTP request" in str(line["event"])]
         assert [line["log_level"] for line in lines] == ["warning"]
+
+
+def test_the_authority_of_http_2_is_its_host(open_node: Broker) -> None:
+    with httpx.Client(base_url=open_node.http_url, http1=False, http2=True) as web:
+        assert _code(web.get("/v0/topics", headers={"host": "evil.example"})) == "host_not_allowed"
+        assert web.get("/v0/topics", headers={"host": "broker.example"}).status_code == 200

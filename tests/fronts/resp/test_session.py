@@ -179,3 +179,15 @@ def test_an_idle_client_is_closed_when_asked_for() -> None:
 def _bytes(reply: object) -> bytes:
     assert isinstance(reply, bytes)
     return reply
+
+
+def test_no_secret_is_in_the_slow_log() -> None:
+    with Broker(password="secret-7") as broker, Wire(broker.resp_port) as wire:
+        assert wire("AUTH", "secret-7") == Simple("OK")
+        wire("CONFIG", "SET", "slowlog-log-slower-than", 0)
+        wire("AUTH", "secret-7")
+        wire("HELLO", 2, "AUTH", "default", "secret-7")
+        wire("PING")
+        logged = str(wire("SLOWLOG", "GET", 100))
+        assert "PING" in logged
+        assert "secret-7" not in logged
