@@ -222,7 +222,7 @@ def test_what_nobody_committed_goes_after_a_day_and_what_was_cut_goes_at_once(tm
 def test_a_client_that_dies_in_the_middle_leaves_nothing(broker: Broker) -> None:
     body = stream({"value": ["x" * 1000] * 5000})
     with socket.create_connection(("127.0.0.1", broker.http_port)) as connection:
-        head = f"PUT /v0/loads/l/0/0?attempt=a1 HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"PUT /v0/loads/l/0/0?attempt=a1 HTTP/1.1\r\nHost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body[: len(body) // 2])
         _until(lambda: _files(broker) != [])
     _until(lambda: _files(broker) == [])
@@ -231,7 +231,9 @@ def test_a_client_that_dies_in_the_middle_leaves_nothing(broker: Broker) -> None
 def test_a_client_that_stands_still_loses_its_place(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loads, "_IDLE_S", 0.2)
     with socket.create_connection(("127.0.0.1", broker.http_port), timeout=_WAIT_S) as connection:
-        connection.sendall(b"PUT /v0/loads/l/0/0?attempt=a1 HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nhalf")
+        connection.sendall(
+            b"PUT /v0/loads/l/0/0?attempt=a1 HTTP/1.1\r\nHost: localhost\r\ncontent-length: 1000\r\n\r\nhalf"
+        )
         assert b" 400 " in connection.makefile("rb").readline()
     _until(lambda: _files(broker) == [])
 

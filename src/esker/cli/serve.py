@@ -90,7 +90,7 @@ def serve(
                 raise SettingsError(f"--set {pair}: expected NAME=VALUE")
             flags[name] = value
         settings = read_settings(flags, os.environ, config)
-        keys = KeyRing.parse(settings.api_keys)
+        keys = KeyRing.parse(settings.api_keys, settings.password)
         settings.api_keys = ""  # from here on only digests are kept
         _check_exposure(settings, keys)
         diagnostics.configure(settings.diagnostics)
@@ -107,19 +107,13 @@ def serve(
 
 
 def _check_exposure(settings: Settings, keys: KeyRing) -> None:
-    """Beyond this machine, nobody gets in without a password or a key."""
-    if settings.allow_insecure_no_auth or _is_loopback(settings.host):
+    """Beyond this machine, nobody gets in without a password or a key. Either is known to both fronts."""
+    if keys.required or settings.allow_insecure_no_auth or _is_loopback(settings.host):
         return
-    if settings.resp_port >= 0 and not settings.password:
-        raise SettingsError(
-            f"host {settings.host} is reachable from outside and no password is set; "
-            "set one (ESKER_PASSWORD=…) or listen on 127.0.0.1"
-        )
-    if settings.http_port >= 0 and not keys.required:
-        raise SettingsError(
-            f"host {settings.host} is reachable from outside and no api_keys are set; "
-            "set some (ESKER_API_KEYS=…), listen on 127.0.0.1, or say allow_insecure_no_auth=1"
-        )
+    raise SettingsError(
+        f"host {settings.host} is reachable from outside and neither api_keys nor a password are set; "
+        "set some (ESKER_API_KEYS=… or ESKER_PASSWORD=…), listen on 127.0.0.1, or say allow_insecure_no_auth=1"
+    )
 
 
 def _is_loopback(host: str) -> bool:
@@ -182,7 +176,7 @@ async def _run(settings: Settings, keys: KeyRing) -> int:
     http: HttpServer | None = None
     try:
         if settings.resp_port >= 0:
-            resp = await _listen_resp(node, settings)
+            resp = await _listen_resp(node, settings, keys)
         if settings.http_port >= 0:
             http = await _listen_http(node, settings, keys)
         ports = {
@@ -203,13 +197,13 @@ async def _run(settings: Settings, keys: KeyRing) -> int:
     return 0 if node.stopped is None else 1
 
 
-async def _listen_resp(node: Node, settings: Settings) -> RespServer:
+async def _listen_resp(node: Node, settings: Settings, keys: KeyRing) -> RespServer:
     options = RespOptions(
         clients_max=settings.clients_max,
         idle_timeout_s=settings.idle_timeout_s,
         bulk_bytes_max=min(settings.max_job_bytes, limits.PAYLOAD_BYTES_MAX),
     )
-    server = RespServer(node, options, [settings.password.encode()])
+    server = RespServer(node, options, keys)
     try:
         await server.start(settings.host, settings.resp_port)
     except OSError as error:

@@ -50,7 +50,8 @@ ROUTER_DEPTH_MAX = 16  # topics that, each about to drop what is not yet forward
 
 ENQUEUE_JOBS_MAX = 10_000  # jobs in one command: bounds one turn of the loop and one journal frame
 LOADS_MAX = 100_000  # bulk loads whose progress is remembered; those that have long been idle are forgotten first
-LOAD_NAME_BYTES_MAX = 128
+LOAD_NAME_BYTES_MAX = 128  # as clients name it
+LOAD_KEY_BYTES_MAX = LOAD_NAME_BYTES_MAX + 64  # with the namespace it belongs to
 
 # Records or jobs that one step of a delete looks at or removes: a few ms.
 DELETE_STEP = 2000

@@ -61,9 +61,9 @@ class Loads:
 
 def publish(machine: Machine, command: commands.Publish, now: int) -> Reply:
     """Refuses what the inner command refuses, and then leaves no mark."""
-    if not 0 < len(command.load) <= limits.LOAD_NAME_BYTES_MAX:
+    if not 0 < len(command.load) <= limits.LOAD_KEY_BYTES_MAX:
         return Refusal(
-            Code.BAD_REQUEST, f"a load has a name of 1 to {limits.LOAD_NAME_BYTES_MAX} bytes, not {len(command.load)}"
+            Code.BAD_REQUEST, f"a load has a name of 1 to {limits.LOAD_KEY_BYTES_MAX} bytes, not {len(command.load)}"
         )
     expected = 0
     mark = machine.loads.marks.get(command.load)

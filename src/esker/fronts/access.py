@@ -1,7 +1,10 @@
-"""Who may speak: the passwords of the Redis front, and the API keys of the HTTP front.
+"""Who may speak, over whichever front: the password and the API keys of a node are one set of identities.
 
-Without a password, or without keys, everyone may (the node refuses to listen beyond loopback then). With some, any of
-them opens the door. Comparison takes the same time for every wrong one, since all are compared, always.
+Without a password and without keys everyone may do everything (the node refuses to listen beyond loopback then). With
+any of them, both fronts want one: over HTTP as a bearer, over the Redis protocol with AUTH or HELLO. The password is an
+identity without limits. A key has its scopes and prefixes on both fronts.
+
+All secrets are compared, always, by their digests, so the time a comparison takes tells nothing.
 
 A key is written `secret`, `secret:scopes`, `secret:scopes:prefixes` or `secret::prefixes`, in a comma list: scopes are
 joined by `+`, prefixes of topic and router names by `|`. Only the digest of a secret is kept.
@@ -9,8 +12,10 @@ joined by `+`, prefixes of topic and router names by `|`. Only the digest of a s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from enum import IntFlag
+from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
@@ -18,32 +23,9 @@ from typing import Final
 import msgspec
 
 from esker.errors import SettingsError
+from esker.fronts.guesses import Guesses
 
 DEFAULT_USER: Final = b"default"
-
-
-class Access:
-    __slots__ = ("_passwords",)
-
-    def __init__(self, passwords: Iterable[bytes] = ()) -> None:
-        self._passwords = tuple(password for password in passwords if password)
-
-    @property
-    def required(self) -> bool:
-        return len(self._passwords) > 0
-
-    @property
-    def shown(self) -> str:
-        """The password for those who are inside already, as Redis's CONFIG GET shows it."""
-        return self._passwords[0].decode("utf-8", "backslashreplace") if self._passwords else ""
-
-    def replace(self, passwords: Iterable[bytes]) -> None:
-        """From now on these open the door; connections that are inside stay."""
-        self._passwords = tuple(password for password in passwords if password)
-
-    def admits(self, password: bytes, user: bytes = DEFAULT_USER) -> bool:
-        matches = [compare_digest(password, known) for known in self._passwords]  # all, so that time tells nothing
-        return any(matches) and user == DEFAULT_USER
 
 
 class Scope(IntFlag):
@@ -80,32 +62,58 @@ class Key(msgspec.Struct, frozen=True):
     def reaches(self, name: bytes) -> bool:
         return not self.prefixes or name.startswith(self.prefixes)
 
+    @property
+    def unlimited(self) -> bool:
+        """It may do everything with every name."""
+        return not self.prefixes and self.scopes == EVERYTHING
 
-ANYONE: Final = Key(b"")  # who speaks when no keys are set
+    @property
+    def namespace(self) -> str:
+        """Of names that belong to no topic (loads, consumers): keys with the same prefixes share it, and no others.
+
+        By prefixes and not by secret, so that what was begun with a key goes on when its secret is replaced.
+        """
+        return _namespace(self.prefixes) if self.prefixes else ""
+
+
+@lru_cache(1024)
+def _namespace(prefixes: tuple[bytes, ...]) -> str:
+    parts = b"".join(b"%d:%b" % (len(prefix), prefix) for prefix in sorted(set(prefixes)))
+    return sha256(parts).hexdigest()[:NAMESPACE_CHARS]
+
+
+NAMESPACE_CHARS: Final = 32  # hexadecimal: names of others cannot be met by searching for equal digests
+ANYONE: Final = Key(b"")  # who speaks when neither a password nor keys are set
 
 
 class KeyRing:
-    """The API keys of a node."""
+    """The identities of a node. Both fronts hold the same one."""
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_keys", "_password", "guesses", "required", "shown_password")
 
-    def __init__(self, keys: Iterable[Key] = ()) -> None:
+    def __init__(self, keys: Iterable[Key] = (), password: str = "") -> None:
         self._keys = tuple(keys)
+        self.guesses = Guesses(time.monotonic)
+        self.required = False  # whoever speaks must say who it is
+        self.set_password(password)
 
     @classmethod
-    def parse(cls, text: str) -> KeyRing:
+    def parse(cls, text: str, password: str = "") -> KeyRing:
         """Reads the comma list. Raises `SettingsError`, which never shows a secret."""
         entries = (entry.strip() for entry in text.split(","))
-        return cls(_parse_key(number, entry) for number, entry in enumerate(entries, 1) if entry)
+        return cls((_parse_key(number, entry) for number, entry in enumerate(entries, 1) if entry), password)
 
-    @property
-    def required(self) -> bool:
-        return len(self._keys) > 0
+    def set_password(self, password: str) -> None:
+        """From now on this one is known; empty: none. Connections that are logged in stay so."""
+        self.shown_password = password  # to those who may do everything, as Redis's CONFIG GET does
+        digest = sha256(password.encode("utf-8", "surrogateescape")).digest()
+        self._password = (Key(digest),) if password else ()
+        self.required = bool(self._keys or self._password)
 
     def find(self, secret: bytes) -> Key | None:
         digest = sha256(secret).digest()
         found: Key | None = None
-        for key in self._keys:  # all of them, so that time tells nothing
+        for key in (*self._keys, *self._password):  # all of them, so that time tells nothing
             if compare_digest(digest, key.digest):
                 found = key
         return found

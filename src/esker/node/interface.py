@@ -158,6 +158,9 @@ class Broker(Protocol):
     def config_of(self, topic: bytes) -> TopicConfig | None:
         """The config of a topic, None when there is none. A look, which changes and touches nothing."""
 
+    def topic_of(self, message_id: int) -> bytes | None:
+        """The name of the topic that an id says its job is in; None when there is no such topic. A look."""
+
     def blocked_on(self, topic: bytes) -> int:
         """How many waiters wait for this topic."""
 

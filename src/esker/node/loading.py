@@ -42,6 +42,7 @@ from esker.node.staging import (
     ValueFormat,
     check_part,
     chunk_rows,
+    fits_topic,
 )
 
 UPLOADS_MAX: Final = 64  # parts received at a time
@@ -150,9 +151,9 @@ class Loading:
 
     async def open(self, place: Place, name: str) -> Upload:
         if self._uploads >= UPLOADS_MAX:
-            raise LoadRefused(LoadProblem.TOO_MANY, f"{self._uploads} parts are being received; at most {UPLOADS_MAX}")
+            raise LoadRefused(LoadProblem.TOO_MANY, f"too many parts are being received; at most {UPLOADS_MAX}")
         if len(self._staged) >= STAGED_MAX:
-            raise LoadRefused(LoadProblem.TOO_MANY, f"{len(self._staged)} parts wait to be committed; at most that")
+            raise LoadRefused(LoadProblem.TOO_MANY, f"too many parts wait to be committed; at most {STAGED_MAX}")
         self._uploads += 1
         try:
             return Upload(self, place, name, await self.in_files(partial(self._staging.begin, place, name)))
@@ -245,6 +246,8 @@ class Loading:
         facts = await self.facts(order.place, order.parts)
         parts = [CommittedPart(name, each) for name, each in zip(order.parts, facts, strict=True)]
         for part in parts:
+            if not fits_topic(part.name, order.topic):
+                raise LoadRefused(LoadProblem.BAD_COMMIT, f"part {part.name} was staged for another topic")
             has_column = "topic" in part.facts.columns
             if has_column and order.topic is not None:
                 raise LoadRefused(LoadProblem.BAD_COMMIT, f"topic is given, and part {part.name} has a column topic")
@@ -255,6 +258,7 @@ class Loading:
         manifest = Manifest(
             load=order.place.load,
             batch=order.place.batch,
+            namespace=order.place.namespace,
             parts=parts,
             topic=order.topic,
             kind=order.kind,
@@ -276,8 +280,8 @@ class Loading:
 
     async def _accept(self, manifest: Manifest) -> None:
         """Between the look at what is there and the place in the table nothing may be awaited."""
-        place = Place(manifest.load, manifest.batch)
-        later = [other.batch for other in self._batches if other.load == place.load and other.batch > place.batch]
+        place = manifest.place
+        later = [other.batch for other in self._batches if other.name == place.name and other.batch > place.batch]
         if later:
             raise LoadRefused(
                 LoadProblem.BAD_COMMIT,
@@ -288,7 +292,7 @@ class Loading:
             if (place, part.name) in self._arriving:
                 raise LoadRefused(LoadProblem.BAD_COMMIT, f"part {part.name} is being received again; wait for it")
         if len(self._batches) >= BATCHES_MAX:
-            raise LoadRefused(LoadProblem.TOO_MANY, f"{len(self._batches)} batches wait to be published; at most that")
+            raise LoadRefused(LoadProblem.TOO_MANY, f"too many batches wait to be published; at most {BATCHES_MAX}")
         before = self._batches.get(place)
         running = self._batches[place] = Running(manifest, None)
         try:

@@ -90,7 +90,7 @@ class Publisher:
 
     def mark(self, place: Place) -> Mark | None:
         """How far the load of a batch is, which may be another batch of it."""
-        return self._machine.loads.marks.get(place.load.encode())
+        return self._machine.loads.marks.get(place.name.encode())
 
     async def run(self) -> None:
         """Until `end`. Raises what is nobody's fault but ours."""
@@ -111,7 +111,7 @@ class Publisher:
         first: dict[str, Running] = {}
         for place, running in sorted(self.batches.items(), key=lambda item: item[0].batch):
             if running.failed is None and running.accepted.done():
-                first.setdefault(place.load, running)
+                first.setdefault(place.name, running)
         ready = [running for running in first.values() if running.retry_at <= now]
         return min(ready[:ACTIVE_MAX], key=lambda running: running.turn, default=None)
 
@@ -166,7 +166,7 @@ class Publisher:
     def _publish(self, running: Running, piece: Piece | None) -> Reply:
         """The rows of a piece, or (None) the mark that the batch is done."""
         manifest = running.manifest
-        load = manifest.load.encode()
+        load = manifest.place.name.encode()
         if piece is None:
             return self._shard.handle(Publish(load, manifest.batch, running.chunk, running.rows, True, None))
         name = piece.topic if manifest.topic is None else manifest.topic
@@ -236,7 +236,7 @@ class Running:
 
     def __init__(self, manifest: Manifest, mark: Mark | None) -> None:
         self.manifest = manifest
-        self.place = Place(manifest.load, manifest.batch)
+        self.place = manifest.place
         self.names = frozenset(part.name for part in manifest.parts)
         self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # its manifest is on disk
         self.ended = asyncio.Event()  # done, or failed

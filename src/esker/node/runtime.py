@@ -22,6 +22,7 @@ from esker.archive.opening import check_installed
 from esker.engine.commands import Command, Lease, Read
 from esker.engine.config import TopicConfig
 from esker.engine.events import NodeStarted
+from esker.engine.ids import place
 from esker.engine.machine import Machine
 from esker.engine.queues.job import JobState
 from esker.engine.replies import Leased, Records, Reply
@@ -180,6 +181,10 @@ class Node:
     def config_of(self, topic: bytes) -> TopicConfig | None:
         found = self._machine.names.get(topic)
         return None if found is None else found.config
+
+    def topic_of(self, message_id: int) -> bytes | None:
+        found = self._machine.topics.get(place(message_id).topic)
+        return None if found is None else found.name
 
     def blocked_on(self, topic: bytes) -> int:
         return self._waiting.count(topic)

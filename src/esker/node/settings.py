@@ -91,17 +91,22 @@ def _setting(default: _Value, parse: Callable[[str], _Value], unit: str, says: s
 class Settings:
     data: str = _setting("data", str, "path", "where everything is kept; made when it is missing")
     host: str = _setting(
-        "127.0.0.1", str, "address", "what the fronts listen on; beyond loopback a password and API keys are needed"
+        "127.0.0.1", str, "address", "what the fronts listen on; beyond loopback a password or API keys are needed"
     )
     resp_port: int = _setting(7711, _parse_port, "port", "the Redis protocol; 0 picks a free port, -1 turns it off")
     http_port: int = _setting(4000, _parse_port, "port", "HTTP; 0 picks a free port, -1 turns it off")
     grpc_port: int = _setting(-1, _parse_absent_front, "port", "gRPC: not in this version, only -1")
     dashboard_port: int = _setting(-1, _parse_absent_front, "port", "the web page: not in this version, only -1")
     port_file: str = _setting("", str, "path", "where to write the bound ports as JSON once the node is ready")
-    password: str = _setting("", str, "text", "what clients must say with AUTH; empty: nothing", live=True)
-
+    password: str = _setting("", str, "text", "opens both fronts, without limits; empty: none", live=True)
     api_keys: str = _setting(
-        "", str, "keys", "of the HTTP front: key[:scopes[:prefixes]], comma between; empty: no auth"
+        "", str, "keys", "open both fronts, each with its limits: key[:scopes[:prefixes]], comma between; empty: none"
+    )
+    allowed_origins: str = _setting(
+        "", str, "origins", "web pages that may use the HTTP front: https://app.example, comma between; *: all"
+    )
+    allowed_hosts: str = _setting(
+        "", str, "names", "further names under which HTTP clients may reach the node, comma between; *: all"
     )
     allow_insecure_no_auth: bool = _setting(
         False, _parse_switch, "0|1", "listen beyond loopback without a password and without API keys"

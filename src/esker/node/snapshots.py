@@ -242,7 +242,7 @@ class Snapshots:
             await self._walk(snapshot)
             snapshot.view.finish()
         except asyncio.CancelledError:
-            snapshot.fail(_gone())
+            snapshot.fail(gone())
             raise
         except SnapshotRefused as error:
             snapshot.fail(error)
@@ -296,7 +296,7 @@ class Snapshots:
 
     def _written(self, snapshot: _Snapshot, number: int, done: asyncio.Future[Path]) -> None:
         snapshot.writing.discard(done)
-        error = _gone() if done.cancelled() else done.exception()
+        error = gone() if done.cancelled() else done.exception()
         if error is not None:
             snapshot.fail(error if isinstance(error, SnapshotRefused) else _failed(snapshot, error))
         elif not snapshot.chunks[number].done():
@@ -308,7 +308,7 @@ class Snapshots:
     def _find(self, name: str) -> _Snapshot:
         snapshot = self._snapshots.get(name)
         if snapshot is None or self._closing:
-            raise _gone()
+            raise gone()
         return snapshot
 
     def _idle(self, spared_s: float) -> list[tuple[str, _Snapshot]]:
@@ -336,7 +336,7 @@ class Snapshots:
         if snapshot.writing:
             await asyncio.wait(snapshot.writing)
         snapshot.view.close()
-        snapshot.fail(_gone())
+        snapshot.fail(gone())
         await self._loop.run_in_executor(self._pool, shutil.rmtree, snapshot.directory, True)
 
     def _look(self) -> None:
@@ -403,7 +403,7 @@ def _failed(snapshot: _Snapshot, error: BaseException) -> SnapshotRefused:
     return SnapshotRefused(SnapshotProblem.FAILED, f"the snapshot could not be made: {error}")
 
 
-def _gone() -> SnapshotRefused:
+def gone() -> SnapshotRefused:
     return SnapshotRefused(
         SnapshotProblem.GONE, "there is no such snapshot, or no longer: take another, and read that from the start"
     )

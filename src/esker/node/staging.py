@@ -1,9 +1,9 @@
 """The files of bulk loads: what was staged, and what was committed.
 
-    loads/load=<name>/batch=<number>/
-        <part>-<attempt>.<SHA-256>.arrow   a part, whole and on disk
-        <part>-<attempt>.<n>.upload        one that is being received
-        commit.json                        the manifest: from its rename on, the batch will be published
+    loads/load=<name>/batch=<number>/     of a key with prefixes: load=<name>@<its namespace>
+        <part>-<attempt>[.<topic>].<SHA-256>.arrow   a part, whole and on disk; with a digest of its topic, for it alone
+        <part>-<attempt>[.<topic>].<n>.upload        one that is being received
+        commit.json                                  the manifest: from its rename on, the batch will be published
 
 The checksum of a part stands in its name from the moment it is kept, and in the manifest; that of the manifest, in its
 file. Whoever reads one of them checks it. Files from before there were checksums have none, and are read as they are.
@@ -40,22 +40,30 @@ DEAR_COLUMNS: Final = frozenset({"delay_ms", "max_deliveries", "tag", "node", "m
 CHUNK_BYTES: Final = 1 << 20
 
 _MANIFEST = "commit.json"
-_PART = ".arrow"
+_PART_SUFFIX = ".arrow"
 _UPLOAD = ".upload"
 _LOAD_PATTERN = re.compile(rf"[A-Za-z0-9._\-]{{1,{limits.LOAD_NAME_BYTES_MAX}}}")
 _ATTEMPT_PATTERN = re.compile(r"[0-9a-f]{1,64}")
-_PART_PATTERN = re.compile(r"[0-9]{1,18}-[0-9a-f]{1,64}")
-_PART_FILE = re.compile(r"([0-9]{1,18}-[0-9a-f]{1,64})(?:\.([0-9a-f]{64}))?\.arrow")
+_DIGEST_CHARS: Final = 32  # hexadecimal; a checksum has 64, so that the two can be told apart
+_PART = rf"[0-9]{{1,18}}-[0-9a-f]{{1,64}}(?:\.([0-9a-f]{{{_DIGEST_CHARS}}}))?"
+_PART_PATTERN = re.compile(_PART)
+_PART_FILE = re.compile(rf"(?P<name>{_PART})(?:\.(?P<checksum>[0-9a-f]{{64}}))?\.arrow")
 NUMBER_MAX: Final = 10**18 - 1
 
 ValueFormat = Literal["json", "text"]
 
 
 class Place(NamedTuple):
-    """Of a batch."""
+    """Of a batch. Loads of one name and different namespaces (fronts/access.py) have nothing in common."""
 
     load: str
     batch: int
+    namespace: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the load, among all: what its folder and its mark are called."""
+        return f"{self.load}@{self.namespace}" if self.namespace else self.load
 
 
 def load_problem(load: str) -> str | None:
@@ -69,6 +77,21 @@ def attempt_problem(attempt: str) -> str | None:
     if _ATTEMPT_PATTERN.fullmatch(attempt) is None:
         return f"attempt is {attempt[:80]!r}; expected 1 to 64 hexadecimal digits"
     return None
+
+
+def part_name(number: int, attempt: str, topic: bytes | None) -> str:
+    """A part that was staged for a topic says so in its name: it can be committed into no other."""
+    return f"{number}-{attempt}" if topic is None else f"{number}-{attempt}.{_digest(topic)}"
+
+
+def fits_topic(name: str, topic: bytes | None) -> bool:
+    """Whether a part of this name may be committed into `topic`; None: into those that its rows name."""
+    found = _PART_PATTERN.fullmatch(name)
+    return found is not None and (found[1] is None or (topic is not None and found[1] == _digest(topic)))
+
+
+def _digest(topic: bytes) -> str:
+    return sha256(topic).hexdigest()[:_DIGEST_CHARS]
 
 
 def part_number(name: str) -> int | None:
@@ -92,6 +115,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     load: str
     batch: int
+    namespace: str = ""
     parts: list[CommittedPart]
     topic: bytes | None  # None: the rows have a column
     kind: TopicType | None  # None: as the topic is
@@ -102,6 +126,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     chunk_rows: int = CHUNK_ROWS
     chunk_bytes: int = CHUNK_BYTES
     failed: str | None = None
+
+    @property
+    def place(self) -> Place:
+        return Place(self.load, self.batch, self.namespace)
 
     @property
     def rows(self) -> int:
@@ -144,10 +172,10 @@ class Staging:
         self._uploads = 0
 
     def folder(self, place: Place) -> Path:
-        return self._root / f"load={place.load}" / f"batch={place.batch}"
+        return self._root / f"load={place.name}" / f"batch={place.batch}"
 
     def part(self, place: Place, name: str, checksum: str) -> Path:
-        return self.folder(place) / (f"{name}.{checksum}{_PART}" if checksum else f"{name}{_PART}")
+        return self.folder(place) / (f"{name}.{checksum}{_PART_SUFFIX}" if checksum else f"{name}{_PART_SUFFIX}")
 
     # -- receiving
 
@@ -188,7 +216,7 @@ class Staging:
     def staged(self, place: Place) -> dict[str, str]:
         """The parts of a batch and their checksums; empty for one that has none."""
         found = (_PART_FILE.fullmatch(name) for name in self._names(self.folder(place)))
-        return {match[1]: match[2] or "" for match in found if match is not None}
+        return {match["name"]: match["checksum"] or "" for match in found if match is not None}
 
     def _names(self, folder: Path) -> list[str]:
         try:
@@ -202,7 +230,8 @@ class Staging:
             for batch in self._names(self._root / load):
                 number = batch.removeprefix("batch=")
                 if number.isascii() and number.isdigit():
-                    yield Place(load.removeprefix("load="), int(number))
+                    name, _, namespace = load.removeprefix("load=").partition("@")
+                    yield Place(name, int(number), namespace)
 
     def age_s(self, place: Place, now: float) -> float:
         """Since anything in it was made."""
@@ -215,7 +244,7 @@ class Staging:
 
     def write_manifest(self, manifest: Manifest) -> None:
         """The point of no return: durable when this returns."""
-        folder = self.folder(Place(manifest.load, manifest.batch))
+        folder = self.folder(manifest.place)
         fresh = folder / f"{_MANIFEST}{_UPLOAD}"
         with _told("commit"):
             make_directory(self._disk, folder)
@@ -269,7 +298,7 @@ class Staging:
 
     def drop_committed(self, manifest: Manifest) -> None:
         """What was staged beside the parts of the manifest stays: whoever staged it will ask for it."""
-        place = Place(manifest.load, manifest.batch)
+        place = manifest.place
         for part in manifest.parts:
             self._remove(self.part(place, part.name, part.facts.sha256))
         self._remove(self.folder(place) / _MANIFEST)

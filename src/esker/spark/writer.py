@@ -163,7 +163,9 @@ def stage(batches: Iterator[pa.RecordBatch], load: str, batch: int, options: Wri
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     attempt = uuid.uuid4().hex
-    query = {"attempt": attempt, "type": options.type, "value_format": options.value_format}
+    query = {
+        "attempt": attempt, "topic": options.topic, "type": options.type, "value_format": options.value_format,
+    }  # fmt: skip
     parts: list[str] = []
     rows = 0
     for number, (body, count) in enumerate(bodies(batches, options)):

@@ -109,8 +109,9 @@ class Broker:
             settings.set(name, text)
         self._node = Node(settings, self._disk)
         self._loop = asyncio.get_running_loop()
-        resp = RespServer(self._node, self._options, [settings.password.encode()])
-        http = HttpServer(self._node, HttpOptions.of(settings), KeyRing.parse(settings.api_keys))
+        keys = KeyRing.parse(settings.api_keys, settings.password)
+        resp = RespServer(self._node, self._options, keys)
+        http = HttpServer(self._node, HttpOptions.of(settings), keys)
         try:
             await resp.start("127.0.0.1", 0)
             await http.start("127.0.0.1", 0)

@@ -117,7 +117,7 @@ def test_a_body_of_unknown_length_is_measured_as_it_comes() -> None:
 def test_a_client_that_asks_first_is_told_before_it_sends(shared_broker: Broker) -> None:
     with socket.create_connection(("127.0.0.1", shared_broker.http_port), timeout=10) as wire:
         wire.sendall(
-            b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n"
         )
         assert wire.recv(4096).startswith(b"HTTP/1.1 413 ")
@@ -128,7 +128,7 @@ def test_a_write_that_breaks_off_appends_nothing(one: Web, shared_broker: Broker
     body = json.dumps({"records": [{"data": "x" * 1000}]}).encode()
     for cut in (1, len(body) // 2, len(body) - 1):
         with socket.create_connection(("127.0.0.1", shared_broker.http_port)) as wire:
-            head = f"POST /v0/topics/{topic} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            head = f"POST /v0/topics/{topic} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             wire.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:cut])
     assert one.write(topic, "whole")["seqs"] == [1]
 

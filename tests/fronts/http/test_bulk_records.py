@@ -390,7 +390,7 @@ def test_readers_that_take_nothing_do_not_hold_up_a_stop(tmp_path: Path) -> None
                 web.write("log", *["x" * 1000] * 8000)
             for path in ("/v0/topics/log/records", "/v0/events", "/v0/topics/log/records?columns=value"):
                 connection = deaf.enter_context(socket.create_connection(("127.0.0.1", node.http_port)))
-                connection.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode())
+                connection.sendall(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
                 assert connection.recv(15) == b"HTTP/1.1 200 OK"
         assert node.stop(within_s=10) == 0  # requests under way would have that long
 

@@ -76,5 +76,10 @@ def test_a_key_reports_and_sees_its_own_topics_only(guarded: httpx.Client) -> No
     refused = guarded.post("/v0/consumers/c", json=both, headers=own)
     assert (refused.status_code, part(refused.json(), "error")["code"]) == (403, "forbidden")
     assert guarded.post("/v0/consumers/c", json=both, headers={"Authorization": "Bearer k-all"}).status_code == 200
+    assert guarded.get("/v0/consumers", headers=own).json()["consumers"] == [], "one of its topics is another's"
+    mine = {"topics": {"team-a.x": {"0": 1}}}
+    assert guarded.post("/v0/consumers/c", json=mine, headers=own).status_code == 200
     (seen,) = guarded.get("/v0/consumers", headers=own).json()["consumers"]
     assert [each["topic"] for each in seen["partitions"]] == ["team-a.x"]
+    everyone = guarded.get("/v0/consumers", headers={"Authorization": "Bearer k-all"}).json()["consumers"]
+    assert sorted(len(each["partitions"]) for each in everyone) == [1, 2], "both of them are called c"

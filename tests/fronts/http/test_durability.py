@@ -143,7 +143,8 @@ def test_after_a_failed_disk_every_request_is_answered(slow_disk: FaultyDisk, tm
 
 def _write(topic: str) -> bytes:
     body = b'{"records":[{"data":1}]}'
-    head = b"POST /v0/topics/%b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    line = b"POST /v0/topics/%b HTTP/1.1\r\nHost: localhost\r\n"
+    head = line + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     return head % (topic.encode(), len(body)) + body
 
 

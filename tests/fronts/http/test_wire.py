@@ -23,8 +23,8 @@ from esker.node.runtime import Node
 from esker.node.settings import Settings
 from esker.testing.broker import Broker
 
-HEALTH = b"GET /v0/health HTTP/1.1\r\nHost: x\r\n\r\n"
-JSON = b"Host: x\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
 
 
 class Wire:
@@ -137,7 +137,7 @@ def test_connection_close_is_kept(wire: Wire) -> None:
 
 
 def test_an_answer_to_head_has_no_body(wire: Wire) -> None:
-    wire.send(b"HEAD /v0/health HTTP/1.1\r\nHost: x\r\n\r\n" + HEALTH)
+    wire.send(b"HEAD /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n" + HEALTH)
     status, headers = wire.head()
     assert status == 200
     assert int(headers["content-length"]) > 0
@@ -171,7 +171,7 @@ def test_what_cannot_be_understood_is_answered_once_and_ends(wire: Wire, request
     ("request_bytes", "status"),
     [
         (b"GET /v0/health HTTP/1.1\r\n\r\n", 400), (b"GET /v0/health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
-        (b"GET /v0/health HTTP/2.0\r\nHost: x\r\n\r\n", 505), (b"GET /v0/health\r\n\r\n", 505),
+        (b"GET /v0/health HTTP/2.0\r\nHost: localhost\r\n\r\n", 505), (b"GET /v0/health\r\n\r\n", 505),
         (b"POST /v0/topics/t HTTP/1.1\r\n" + JSON + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
     ],
 )  # fmt: skip

@@ -12,6 +12,7 @@ from esker.testing.broker import Broker
 from tests.fronts.resp.wire import Failure, Simple, Wire, encoded
 
 NOAUTH = Failure("NOAUTH Authentication required.")
+WRONGPASS = Failure("WRONGPASS invalid username-password pair or user is disabled.")
 
 
 @pytest.fixture(scope="module")
@@ -24,16 +25,18 @@ def test_nothing_but_a_login_works_before_the_password(locked: Broker) -> None:
     with Wire(locked.resp_port) as wire:
         assert wire("PING") == NOAUTH
         assert wire("ADDJOB", "q", "a", 0) == NOAUTH
-        assert wire("HELLO") == NOAUTH
+        assert str(wire("HELLO")).startswith("NOAUTH HELLO must be called with the client already authenticated")
         assert wire("NONSENSE") == Failure("ERR unknown command 'NONSENSE'")
         assert wire("QLEN") == Failure("ERR wrong number of arguments for 'qlen' command")
-        assert wire("AUTH", "wrong") == Failure("ERR invalid password")
-        assert wire("AUTH", "someone", "secret") == Failure(
-            "WRONGPASS invalid username-password pair or user is disabled."
-        )
+        assert wire("AUTH", "wrong") == WRONGPASS
+        assert wire("AUTH", "someone", "secret") == WRONGPASS
+        assert wire("AUTH", "a", "b", "c") == Failure("ERR syntax error")
+        assert wire("AUTH") == Failure("ERR wrong number of arguments for 'auth' command")
         assert wire("PING") == NOAUTH
         assert wire("AUTH", "secret") == Simple("OK")
         assert wire("PING") == Simple("PONG")
+        assert wire("AUTH", "wrong") == WRONGPASS
+        assert wire("PING") == Simple("PONG"), "who is inside stays inside"
 
 
 def test_a_login_and_what_follows_may_come_in_one_piece(locked: Broker) -> None:
@@ -57,7 +60,13 @@ def test_hello_can_log_in(locked: Broker) -> None:
 
 def test_the_password_can_change_while_it_runs() -> None:
     with Broker() as broker, Wire(broker.resp_port) as wire:
-        assert wire("AUTH", "x") == Failure("ERR Client sent AUTH, but no password is set")
+        assert wire("AUTH", "x") == Failure(
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your "
+            "configuration is correct?"
+        )
+        assert wire("AUTH", "default", "x") == Simple("OK")
+        assert wire("AUTH", "someone", "x") == WRONGPASS
+        assert isinstance(wire("HELLO", 2, "AUTH", "default", "x"), list)
         assert wire("CONFIG", "SET", "requirepass", "new") == Simple("OK")
         assert wire("PING") == Simple("PONG")  # who is inside stays inside
         with Wire(broker.resp_port) as later:
@@ -75,7 +84,14 @@ def test_hello_with_a_version_is_redis_s(wire: Wire) -> None:
     assert isinstance(flat, list)
     assert flat[:2] == [b"server", b"esker"]
     assert wire("HELLO", 4) == Failure("NOPROTO unsupported protocol version")
+    assert wire("HELLO", 1) == Failure("NOPROTO unsupported protocol version")
     assert wire("HELLO", "x") == Failure("ERR Protocol version is not an integer or out of range")
+    assert wire("HELLO", 2, "aUth", "default") == Failure("ERR Syntax error in HELLO option 'aUth'")
+    assert wire("HELLO", 2, "SETNAME") == Failure("ERR Syntax error in HELLO option 'SETNAME'")
+    assert wire("HELLO", 2, "nonsense", "x") == Failure("ERR Syntax error in HELLO option 'nonsense'")
+    assert wire("HELLO", 2, "SETNAME", "a b") == Failure(
+        "ERR Client names cannot contain spaces, newlines or special characters."
+    )
     assert wire("SHOW", "DI" + "0" * 44 + "SQ") is None
 
 
@@ -163,3 +179,15 @@ def test_an_idle_client_is_closed_when_asked_for() -> None:
 def _bytes(reply: object) -> bytes:
     assert isinstance(reply, bytes)
     return reply
+
+
+def test_no_secret_is_in_the_slow_log() -> None:
+    with Broker(password="secret-7") as broker, Wire(broker.resp_port) as wire:
+        assert wire("AUTH", "secret-7") == Simple("OK")
+        wire("CONFIG", "SET", "slowlog-log-slower-than", 0)
+        wire("AUTH", "secret-7")
+        wire("HELLO", 2, "AUTH", "default", "secret-7")
+        wire("PING")
+        logged = str(wire("SLOWLOG", "GET", 100))
+        assert "PING" in logged
+        assert "secret-7" not in logged

@@ -218,8 +218,8 @@ class HealthAnswer(Struct):
     problem: str | UnsetType = UNSET
 
 
-class ReadyAnswer(Struct):
+class ReadyAnswer(Struct, omit_defaults=True):
     status: str
     wal_replay_complete: bool
-    topics: int
-    problem: str | UnsetType = UNSET  # it serves all the same
+    topics: int | None = None
+    problem: str | None = None  # it serves all the same

@@ -19,9 +19,11 @@ from esker.errors import EskerError
 from esker.fronts.access import ANYONE, Key, Scope
 from esker.fronts.http.arrivals import busy
 from esker.fronts.http.errors import Header, HttpError, forbidden, invalid
+from esker.fronts.http.peers import PEER, Peer
 
 if TYPE_CHECKING:
     from esker.fronts.http.front import Front
+    from esker.fronts.http.logins import Login
 
 Message = MutableMapping[str, object]
 Receive = Callable[[], Awaitable[Message]]
@@ -83,8 +85,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 class Call:
     __slots__ = (
-        "_headers", "_query", "began_ns", "entire", "front", "key", "params", "receive", "scope", "send", "started",
-        "whole",
+        "_headers", "_query", "allowed_origin", "began_ns", "entire", "front", "key", "login", "params", "receive",
+        "scope", "send", "started", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +102,8 @@ class Call:
         self.receive = receive
         self.send = send
         self.key: Key = ANYONE
+        self.login: Login | None = None  # that has to wait
+        self.allowed_origin: bytes | None = None  # of a page that may read the answer
         self.params: Mapping[str, str] = {}
         self.entire: bytes | None = None  # the body, if the request came with it
         self.whole = False  # the request has been received to its end
@@ -117,6 +121,12 @@ class Call:
     @property
     def path(self) -> str:
         return str(self.scope["path"])
+
+    @property
+    def peer(self) -> Peer:
+        """Whom it came from."""
+        found = self.scope.get(PEER)
+        return found if isinstance(found, Peer) else Peer()
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower-case) name."""

@@ -38,7 +38,7 @@ class Census:
             return
         missing = [name for name in names if isinstance(self._broker.handle(TopicState(name, False)), Refusal)]
         if missing and there + len(missing) > most:
-            raise throttled(f"there are {there} topics; at most {most}", "max_topics", most)
+            raise throttled(f"there are as many topics as may be: {most}", "max_topics", most)
 
     def allow_router(self, name: bytes, options: HttpOptions) -> None:
         most = options.max_routers
@@ -46,7 +46,7 @@ class Census:
             return
         _, there = self._broker.counts()
         if there >= most and isinstance(self._broker.handle(RouterState(name)), Refusal):
-            raise throttled(f"there are {there} routers; at most {most}", "max_routers", most)
+            raise throttled(f"there are as many routers as may be: {most}", "max_routers", most)
 
     def allow_bytes(self, size: int, options: HttpOptions) -> None:
         """Raises 429 if `size` more bytes would be too much; else they are counted."""
@@ -56,7 +56,7 @@ class Census:
         if perf_counter() > self._good_until or (self._few and self._bytes + size > most):
             self._walk()
         if self._bytes + size > most:
-            raise throttled(f"all topics hold {self._bytes} bytes; at most {most}", "max_total_bytes", most)
+            raise throttled(f"all topics together would hold more than {most} bytes", "max_total_bytes", most)
         self._bytes += size
 
     def _walk(self) -> None:

@@ -35,12 +35,14 @@ from esker.fronts.http.calls import Answer, Call, ClientLeft, Message, Receive, 
 from esker.fronts.http.census import Census
 from esker.fronts.http.consumers import Consumers
 from esker.fronts.http.departures import Departures, lost, passed
+from esker.fronts.http.doors import Doors, answer_preflight, cors_headers, is_preflight
 from esker.fronts.http.eager import Begun
 from esker.fronts.http.errors import HttpError, internal, throttled
 from esker.fronts.http.fragments import Fragments
+from esker.fronts.http.logins import LoginWaits
 from esker.fronts.http.options import HttpOptions
 from esker.fronts.http.resource import Resource, unknown_path
-from esker.fronts.http.routes import Route
+from esker.fronts.http.routes import Reach, Route
 from esker.fronts.http.streams.outlets import Streams
 from esker.fronts.http.turns import Turns
 from esker.fronts.http.unsent import LARGE_BYTES, Unsent
@@ -58,6 +60,7 @@ class Front:
         self.broker = broker
         self.options = options
         self.keys = keys
+        self.doors = Doors(options.allowed_origins, options.allowed_hosts)
         self.departures = Departures(broker)
         self.census = Census(broker)
         self.consumers = Consumers(broker)
@@ -117,7 +120,12 @@ class Front:
         await self._told(call, self._run(resource, call))
 
     async def _run(self, resource: Resource | None, call: Call) -> None:
-        route = self._route(resource, call)
+        try:
+            route = self._route(resource, call)
+        except LoginWaits:
+            assert call.login is not None
+            await call.login.settle()
+            route = self._route(resource, call)
         if route.stream is not None:
             await route.stream(call)
         else:
@@ -147,6 +155,8 @@ class Front:
             entered = True
             call.entire = request.take()
             begun = Begun(route.endpoint(call))
+        except LoginWaits:
+            return self._told(call, self._run(found[0], call))
         except Exception as error:  # noqa: BLE001 each is told as what it is
             answer = refusal(self._explained(call, error))
         else:
@@ -169,7 +179,10 @@ class Front:
             if error is not None:
                 answer = refusal(lost(error))
             media, body = _rendered(call, answer, perf_counter_ns() - synced_since if synced_since else 0)
-            request.answer(answer.status, media, answer.headers, body)
+            headers = answer.headers
+            if call.allowed_origin is not None:
+                headers += cors_headers(call.allowed_origin)
+            request.answer(answer.status, media, headers, body)
         except Exception as bug:  # noqa: BLE001 ours: the connection ends, and it is shown to the operator
             self._explained(call, bug)
             request.abort()
@@ -199,7 +212,15 @@ class Front:
         return internal(f"{type(error).__name__}: this is a bug of the server")
 
     def _route(self, resource: Resource | None, call: Call) -> Route:
+        origin = call.header(b"origin")
+        if origin is not None and call.allowed_origin is None and self.doors.allows(origin):
+            call.allowed_origin = origin
+            call.send = _with_cors(call.send, origin)
+        if is_preflight(call):
+            return _PREFLIGHT
         route = unknown_path(call) if resource is None else resource.find(call)
+        if not self.keys.required:
+            self.doors.check(call, harmless=route.public or route.probe)
         if self.stopping.is_set() and not route.probe:
             raise HttpError(503, "shutting_down", "the node is stopping; ask again in a moment")
         return route
@@ -283,6 +304,25 @@ class Front:
             await refuse_socket(call, error)
         else:
             await respond(call, error.status, error.body(), JSON_MEDIA, tuple(error.headers))
+
+
+_PREFLIGHT = Route(
+    method="OPTIONS", path="*", reach=Reach.NOTHING, says="Whether a page may make a request.", public=True,
+    endpoint=answer_preflight,
+)  # fmt: skip
+
+
+def _with_cors(send: Send, origin: bytes) -> Send:
+    """Lets the page of `origin` read the answer."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = message["headers"]
+            assert isinstance(headers, list)
+            message = {**message, "headers": [*headers, *cors_headers(origin)]}
+        await send(message)
+
+    return sending
 
 
 class _Mounted:

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from esker.engine.config import Durability, TopicType
 from esker.engine.replies import TopicStatus
-from esker.fronts.http.census import every_topic
+from esker.fronts.access import Key
 from esker.fronts.http.front import Front
 from esker.fronts.http.payloads import text
+from esker.fronts.visible import routers_seen, topics_seen
 from esker.node.diskmeter import SYNC_BOUNDS_US
 
 PREFIX: Final = "topics_"
@@ -34,12 +35,14 @@ def _one(name: str, kind: str, says: str, value: int | float) -> Metric:
     return Metric(name, kind, says, [({}, value)])
 
 
-def collect(front: Front) -> list[Metric]:
-    topics = [] if front.broker.stopped is not None else every_topic(front.broker)
-    return [*_node(front, topics), *_each(topics[:TOPICS_MAX], len(topics) > TOPICS_MAX), *_disk(front)]
+def collect(front: Front, key: Key) -> list[Metric]:
+    """What this key may see: of the topics it reaches, and of its own streams. The journal is everyone's."""
+    topics = [] if front.broker.stopped is not None else topics_seen(front.broker, key)
+    shown = [*_node(front, key, topics), *_each(topics[:TOPICS_MAX], len(topics) > TOPICS_MAX)]
+    return shown if key.prefixes else [*shown, *_disk(front)]
 
 
-def _node(front: Front, topics: list[TopicStatus]) -> Iterator[Metric]:
+def _node(front: Front, key: Key, topics: list[TopicStatus]) -> Iterator[Metric]:
     queues = [status for status in topics if status.config.type == TopicType.QUEUE]
     classes = Counter(status.config.durability for status in topics)
     yield _one("topics", "gauge", "topics there are", len(topics))
@@ -47,14 +50,15 @@ def _node(front: Front, topics: list[TopicStatus]) -> Iterator[Metric]:
         "topics_by_class", "gauge", "topics of each durability class",
         [({"class": name.value}, classes[name]) for name in Durability],
     )  # fmt: skip
-    yield _one("routers", "gauge", "routers there are", front.broker.counts()[1])
+    yield _one("routers", "gauge", "routers there are", _routers(front, key))
     yield _one("records_live", "gauge", "records that can be read", sum(status.count for status in topics))
     yield _one("bytes_live", "gauge", "bytes of their data and meta", sum(status.bytes for status in topics))
     yield _one("queue_topics", "gauge", "topics that are queues", len(queues))
     yield _one("queue_leases_in_flight", "gauge", "jobs leased", sum(status.in_flight for status in queues))
-    yield _one("sse_connections", "gauge", "open SSE and WebSocket streams", front.streams_open.total())
-    yield _one("watch_sessions", "gauge", "watches that can be resumed", front.watch_sessions)
-    if lags := _lags(front):
+    streams = front.streams_open[key] if key.prefixes else front.streams_open.total()
+    yield _one("sse_connections", "gauge", "open SSE and WebSocket streams", streams)
+    yield _one("watch_sessions", "gauge", "watches that can be resumed", front.streams.sessions.count(key))
+    if lags := _lags(front, key):
         yield Metric("consumer_lag", "gauge", "seqs that a consumer has yet to read, as it last reported", lags)
     yield _one("ready", "gauge", "1 when the node serves", int(_serves(front)))
     yield _one("recovery_progress", "gauge", "part of the journal that was read again after the start", 1)
@@ -65,10 +69,16 @@ def _serves(front: Front) -> bool:
     return not front.stopping.is_set() and front.broker.stopped is None and front.broker.stalled is None
 
 
-def _lags(front: Front) -> list[tuple[dict[str, str], int | float]]:
+def _routers(front: Front, key: Key) -> int:
+    if not key.prefixes:
+        return front.broker.counts()[1]
+    return sum(1 for _ in routers_seen(front.broker, key))
+
+
+def _lags(front: Front, key: Key) -> list[tuple[dict[str, str], int | float]]:
     return [
         ({"consumer": consumer.name, "topic": topic, "partition": partition}, lag)
-        for consumer in front.consumers.all()
+        for consumer in front.consumers.seen(key)
         for topic, offsets in consumer.offsets.items()
         for partition, offset in offsets.items()
         if (lag := front.consumers.lag(topic, offset)) is not None

@@ -11,6 +11,8 @@ MIB = 1024 * 1024
 
 @dataclass(slots=True)
 class HttpOptions:
+    allowed_origins: str = ""  # of web pages that may use this front, with commas
+    allowed_hosts: str = ""  # further names of the node
     probe_auth: bool = False  # health and readiness need a key too
     max_topics: int = 100_000
     max_routers: int = 10_000
@@ -39,6 +41,8 @@ class HttpOptions:
     @classmethod
     def of(cls, settings: Settings) -> HttpOptions:
         return cls(
+            allowed_origins=settings.allowed_origins,
+            allowed_hosts=settings.allowed_hosts,
             probe_auth=settings.probe_auth,
             max_topics=settings.max_topics,
             max_routers=settings.max_routers,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from esker.fronts.access import ANYONE, Key, Scope
+from esker.fronts.access import Scope
 from esker.fronts.http.calls import Call
 from esker.fronts.http.errors import HttpError
+from esker.fronts.http.logins import authenticate
 from esker.fronts.http.routes import Route
-
-_BEARER = b"bearer "
 
 
 class Resource:
@@ -56,24 +55,3 @@ def unknown_path(call: Call) -> NoReturn:
     if call.path.startswith("/v0/topics/"):
         call.need(Scope.WRITE)
     raise HttpError(404, "not_found", f"there is nothing at {call.path[:200]!r}; /docs lists what there is")
-
-
-def authenticate(call: Call, token_in_query: bool = False) -> None:
-    """Finds the key of a request. Raises 401."""
-    keys = call.front.keys
-    if not keys.required:
-        call.key = ANYONE
-        return
-    secret = b""
-    told = call.header(b"authorization")
-    if told is not None and told[: len(_BEARER)].lower() == _BEARER:
-        secret = told[len(_BEARER) :].strip()
-    elif told is None and token_in_query:
-        secret = call.query.get("token", "").encode("utf-8", "surrogateescape")
-    key: Key | None = keys.find(secret)
-    if key is None:
-        raise HttpError(
-            401, "unauthorized", "a known key is needed: Authorization: Bearer <key>",
-            headers=[(b"www-authenticate", b"Bearer")],
-        )  # fmt: skip
-    call.key = key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from enum import Enum, auto
 
 import msgspec
 
@@ -11,6 +12,15 @@ from esker.fronts.http.calls import Answer, Call
 
 Endpoint = Callable[[Call], Coroutine[object, object, Answer]]
 Stream = Callable[[Call], Awaitable[None]]
+
+
+class Reach(Enum):
+    """What of the node a route touches, and so what a key with prefixes can do with it."""
+
+    NOTHING = auto()  # what is the same for everyone
+    NAMES = auto()  # the topics and routers it names: refused unless the key reaches all of them
+    SEEN = auto()  # lists and sums: of what the key reaches
+    OWNED = auto()  # what has a name or an id of its own, and belongs to a topic, a key, or the prefixes of a key
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -33,6 +43,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     says: str
+    reach: Reach
     needs: Scope = Scope.NONE
     endpoint: Endpoint | None = None
     stream: Stream | None = None

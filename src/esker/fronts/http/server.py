@@ -91,6 +91,7 @@ class HttpServer:
         )
         await self.others.started()
         self.port = listening[0].getsockname()[1]
+        self.front.doors.listens(host, [each.getsockname()[0] for each in listening])
         for each in listening:
             # Accepted sockets inherit these.
             each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

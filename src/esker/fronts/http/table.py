@@ -20,7 +20,7 @@ from esker.fronts.http.endpoints import (
     snapshots,
     topics,
 )
-from esker.fronts.http.routes import Parameter, Route
+from esker.fronts.http.routes import Parameter, Reach, Route
 from esker.fronts.http.streams import events, socket, watch, work
 from esker.fronts.http.streams.columns import ARROW_MEDIA
 from esker.node.planning import Plan
@@ -54,74 +54,84 @@ def _of_topic(verb: str) -> str:
 ROUTES: Final[tuple[Route, ...]] = (
     # -- topics
     Route(
-        method="PUT", path=_TOPIC, says="Make a topic, or give it this config.", needs=Scope.ADMIN,
+        method="PUT", path=_TOPIC, reach=Reach.NAMES, says="Make a topic, or give it this config.", needs=Scope.ADMIN,
         endpoint=topics.put_topic, body=bodies.ConfigBody, body_optional=True, answer=answers.TopicPutAnswer,
         statuses=(200, 201), errors=(400, 409),
     ),
     Route(
-        method="GET", path=_TOPIC, says="The state of a topic.", needs=Scope.READ,
+        method="GET", path=_TOPIC, reach=Reach.NAMES, says="The state of a topic.", needs=Scope.READ,
         endpoint=topics.get_topic, answer=answers.TopicAnswer, query=(_TOUCH,), errors=(400, 404),
     ),
     Route(
-        method="GET", path="/v0/topics", says="Topics in order of their names.", needs=Scope.READ,
+        method="GET", path="/v0/topics", reach=Reach.SEEN, says="Topics in order of their names.", needs=Scope.READ,
         endpoint=topics.list_topics, answer=answers.TopicsAnswer, query=(*_PAGE, _TOUCH),
     ),
     Route(
-        method="DELETE", path=_TOPIC, says="Remove a topic and the routers at its ends.", needs=Scope.DELETE,
+        method="DELETE", path=_TOPIC, reach=Reach.NAMES,
+        says="Remove a topic and the routers at its ends.", needs=Scope.DELETE,
         endpoint=topics.delete_topic, answer=answers.TopicDeletedAnswer, errors=(400, 409),
         query=(Parameter("if_empty", "boolean", "refuse when it holds anything", False),),
     ),
     # -- records
     Route(
-        method="POST", path=_TOPIC, says="Write records: all of them, or none.", needs=Scope.WRITE,
+        method="POST", path=_TOPIC, reach=Reach.NAMES, says="Write records: all of them, or none.", needs=Scope.WRITE,
         endpoint=records.write_records, body=bodies.WriteBody, answer=answers.WrittenAnswer, statuses=(200, 201),
         errors=(400, 404, 422), query=(Parameter("return_seqs", "boolean", "list every seq", True),),
     ),
     Route(
-        method="POST", path=_of_topic("diff"), says="The records behind a seq.", needs=Scope.READ,
+        method="POST", path=_of_topic("diff"), reach=Reach.NAMES, says="The records behind a seq.", needs=Scope.READ,
         endpoint=records.read_diff, body=bodies.DiffBody, body_optional=True, answer=answers.DiffAnswer,
         errors=(400, 404),
     ),
     Route(
-        method="POST", path=_of_topic("delete"), says="Delete records for good, by seq and by tag.", needs=Scope.DELETE,
+        method="POST", path=_of_topic("delete"), reach=Reach.NAMES,
+        says="Delete records for good, by seq and by tag.", needs=Scope.DELETE,
         endpoint=records.delete_records, body=bodies.DeleteBody, answer=answers.RecordsDeletedAnswer,
         errors=(400, 404),
     ),
     # -- bulk
     Route(
-        method="POST", path="/v0/bulk/plan", says="Where the records of topics are, and how far each reaches.",
+        method="POST", path="/v0/bulk/plan", reach=Reach.SEEN,
+        says="Where the records of topics are, and how far each reaches.",
         needs=Scope.READ, endpoint=bulk.make_plan, body=bulk.PlanBody, body_optional=True, answer=Plan,
         errors=(400, 501),
     ),
     Route(
-        method="GET", path=_of_topic("records"), says="A range of a log, as an Arrow stream.", needs=Scope.READ,
+        method="GET", path=_of_topic("records"), reach=Reach.NAMES,
+        says="A range of a log, as an Arrow stream.", needs=Scope.READ,
         stream=bulk.read_records, media=ARROW, errors=(400, 404, 406, 409, 410, 501),
         query=_RANGE,
     ),
     Route(
-        method="GET", path=_of_topic("records/file"), says="The next records of a range, as a file of the node.",
+        method="GET", path=_of_topic("records/file"), reach=Reach.NAMES,
+        says="The next records of a range, as a file of the node.",
         needs=Scope.READ, endpoint=bulk.make_file, answer=bulk.FileAnswer, errors=(400, 404, 409, 410, 501),
         query=_RANGE,
     ),
     Route(
-        method="POST", path=_of_topic("snapshots"), says="Take a snapshot of the jobs of a queue.", needs=Scope.READ,
+        method="POST", path=_of_topic("snapshots"), reach=Reach.NAMES,
+        says="Take a snapshot of the jobs of a queue.", needs=Scope.READ,
         endpoint=snapshots.take_snapshot, body=snapshots.SnapshotBody, body_optional=True,
         answer=snapshots.SnapshotAnswer, statuses=(201,), errors=(400, 404, 409, 501, 507),
     ),
     Route(
-        method="GET", path="/v0/snapshots/{snapshot}/{chunk}", says="A chunk of a snapshot, as an Arrow stream.",
+        method="GET", path="/v0/snapshots/{snapshot}/{chunk}", reach=Reach.OWNED,
+        says="A chunk of a snapshot, as an Arrow stream.",
         needs=Scope.READ, stream=snapshots.read_chunk, media=ARROW, errors=(400, 404, 406, 501, 507),
     ),
     Route(
-        method="GET", path="/v0/snapshots/{snapshot}/{chunk}/file", says="Where a chunk of a snapshot lies.",
+        method="GET", path="/v0/snapshots/{snapshot}/{chunk}/file", reach=Reach.OWNED,
+        says="Where a chunk of a snapshot lies.",
         needs=Scope.READ, endpoint=snapshots.chunk_file, answer=snapshots.ChunkFileAnswer, errors=(400, 404, 507),
     ),
     Route(
-        method="DELETE", path="/v0/snapshots/{snapshot}", says="Forget a snapshot: its files go.", needs=Scope.READ,
+        method="DELETE", path="/v0/snapshots/{snapshot}", reach=Reach.OWNED,
+        says="Forget a snapshot: its files go.", needs=Scope.READ,
         endpoint=snapshots.delete_snapshot, answer=snapshots.SnapshotDeletedAnswer, errors=(404,),
     ),
     Route(
-        method="GET", path="/v0/events", says="The history of events, as an Arrow stream.", needs=Scope.READ,
+        method="GET", path="/v0/events", reach=Reach.SEEN,
+        says="The history of events, as an Arrow stream.", needs=Scope.READ,
         stream=events.read_events, media=ARROW, errors=(400, 406, 410, 501),
         query=(
             Parameter("from", "integer", "the first journal position; else the oldest there is"),
@@ -133,38 +143,41 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     # -- queues
     Route(
-        method="POST", path=_of_topic("claim"), says="Lease jobs of a queue.", needs=_BOTH,
+        method="POST", path=_of_topic("claim"), reach=Reach.NAMES, says="Lease jobs of a queue.", needs=_BOTH,
         endpoint=queues.claim_jobs, body=bodies.ClaimBody, answer=answers.ClaimedAnswer, errors=(400, 404, 409),
     ),
     Route(
-        method="POST", path=_of_topic("ack"), says="Jobs are done: they go for good.", needs=Scope.WRITE,
+        method="POST", path=_of_topic("ack"), reach=Reach.NAMES,
+        says="Jobs are done: they go for good.", needs=Scope.WRITE,
         endpoint=queues.ack_jobs, body=bodies.AckBody, answer=answers.AckedAnswer, errors=(400, 404, 409),
     ),
     Route(
-        method="POST", path=_of_topic("nack"), says="Give jobs back.", needs=Scope.WRITE,
+        method="POST", path=_of_topic("nack"), reach=Reach.NAMES, says="Give jobs back.", needs=Scope.WRITE,
         endpoint=queues.nack_jobs, body=bodies.NackBody, answer=answers.NackedAnswer, errors=(400, 404, 409),
     ),
     Route(
-        method="POST", path=_of_topic("extend"), says="Hold jobs longer.", needs=Scope.WRITE,
+        method="POST", path=_of_topic("extend"), reach=Reach.NAMES, says="Hold jobs longer.", needs=Scope.WRITE,
         endpoint=queues.extend_leases, body=bodies.ExtendBody, answer=answers.ExtendedAnswer, errors=(400, 404, 409),
     ),
     Route(
-        method="POST", path=_of_topic("replay"), says="Send dead letters back where they came from.",
+        method="POST", path=_of_topic("replay"), reach=Reach.NAMES, says="Send dead letters back where they came from.",
         needs=Scope.ADMIN, endpoint=deadletters.replay_letters, body=bodies.ReplayBody, answer=answers.ReplayedAnswer,
         errors=(400, 404),
     ),
     # -- routers
     Route(
-        method="PUT", path="/v0/routers/{router}", says="Make a router, or give it these options.", needs=Scope.ADMIN,
+        method="PUT", path="/v0/routers/{router}", reach=Reach.NAMES,
+        says="Make a router, or give it these options.", needs=Scope.ADMIN,
         endpoint=routers.put_router, body=bodies.RouterBody, answer=answers.RouterAnswer, statuses=(200, 201),
         errors=(400, 404, 409),
     ),
     Route(
-        method="GET", path="/v0/routers/{router}", says="A router, and how many records it has forwarded.",
+        method="GET", path="/v0/routers/{router}", reach=Reach.NAMES,
+        says="A router, and how many records it has forwarded.",
         needs=Scope.READ, endpoint=routers.get_router, answer=answers.RouterAnswer, errors=(400, 404),
     ),
     Route(
-        method="GET", path="/v0/routers", says="Routers in order of their names.", needs=Scope.READ,
+        method="GET", path="/v0/routers", reach=Reach.SEEN, says="Routers in order of their names.", needs=Scope.READ,
         endpoint=routers.list_routers, answer=answers.RoutersAnswer,
         query=(
             *_PAGE,
@@ -173,21 +186,23 @@ ROUTES: Final[tuple[Route, ...]] = (
         ),
     ),
     Route(
-        method="DELETE", path="/v0/routers/{router}", says="Remove a router; its copies stay.", needs=Scope.DELETE,
+        method="DELETE", path="/v0/routers/{router}", reach=Reach.NAMES,
+        says="Remove a router; its copies stay.", needs=Scope.DELETE,
         endpoint=routers.delete_router, answer=answers.RouterDeletedAnswer,
     ),
     # -- streams
     Route(
-        method="POST", path="/v0/watch", says="Begin to watch topics.", needs=Scope.READ,
+        method="POST", path="/v0/watch", reach=Reach.NAMES, says="Begin to watch topics.", needs=Scope.READ,
         endpoint=watch.watch, body=watch.WatchBody, answer=watch.WatchAnswer, errors=(400, 404),
         query=(Parameter("lenient", "boolean", "leave out topics that do not exist", False),),
     ),
     Route(
-        method="GET", path="/v0/watch/{wid}", says="The records of a watch, as server-sent events.",
+        method="GET", path="/v0/watch/{wid}", reach=Reach.OWNED, says="The records of a watch, as server-sent events.",
         stream=watch.stream, token_in_query=True, media="text/event-stream", errors=(404, 406), query=(_TOKEN,),
     ),
     Route(
-        method="GET", path=_of_topic("work"), says="Jobs for a worker, as server-sent events.", needs=_BOTH,
+        method="GET", path=_of_topic("work"), reach=Reach.NAMES,
+        says="Jobs for a worker, as server-sent events.", needs=_BOTH,
         stream=work.work, token_in_query=True, media="text/event-stream", errors=(400, 404, 406, 409),
         query=(
             Parameter("node", "string", "who works", required=True),
@@ -197,71 +212,80 @@ ROUTES: Final[tuple[Route, ...]] = (
         ),
     ),
     Route(
-        method="WEBSOCKET", path="/v0/ws", says="A WebSocket to follow topics and to write.", stream=socket.socket,
+        method="WEBSOCKET", path="/v0/ws", reach=Reach.NAMES,
+        says="A WebSocket to follow topics and to write.", stream=socket.socket,
         statuses=(101,), errors=(),
     ),
     # -- consumers elsewhere
     Route(
-        method="POST", path="/v0/consumers/{consumer}", says="Tell how far a consumer has come.", needs=Scope.READ,
+        method="POST", path="/v0/consumers/{consumer}", reach=Reach.OWNED,
+        says="Tell how far a consumer has come.", needs=Scope.READ,
         endpoint=consumers.report_consumer, body=consumers.ConsumerBody, answer=consumers.ConsumerAnswer,
     ),
     Route(
-        method="GET", path="/v0/consumers", says="Consumers that reported in the last hour, and their lag.",
+        method="GET", path="/v0/consumers", reach=Reach.SEEN,
+        says="Consumers that reported in the last hour, and their lag.",
         needs=Scope.READ, endpoint=consumers.list_consumers, answer=consumers.ConsumersAnswer, errors=(),
     ),
     # -- bulk loads
     Route(
-        method="POST", path="/v0/loads/{load}/{batch}/commit", says="Publish the staged parts, each row exactly once.",
+        method="POST", path="/v0/loads/{load}/{batch}/commit", reach=Reach.OWNED,
+        says="Publish the staged parts, each row exactly once.",
         needs=Scope.WRITE, endpoint=loads.commit_batch, body=loads.CommitBody, answer=loads.LoadAnswer,
         statuses=(202,), errors=(400, 404, 409, 501, 507),
     ),
     Route(
-        method="PUT", path="/v0/loads/{load}/{batch}/{part}", says="Stage a part of a load, as an Arrow stream.",
+        method="PUT", path="/v0/loads/{load}/{batch}/{part}", reach=Reach.OWNED,
+        says="Stage a part of a load, as an Arrow stream.",
         needs=Scope.WRITE, endpoint=loads.stage_part, answer=loads.StagedAnswer, statuses=(201,),
         errors=(400, 413, 501, 507),
         query=(
             Parameter("attempt", "string", "who sends it: hexadecimal digits, new for each attempt", required=True),
+            Parameter("topic", "string", "that the rows are for, if it is known: they can be committed into no other"),
             Parameter("type", "string", "log or queue, if it is known: the rows are checked for it at once"),
             Parameter("value_format", "string", "json or text, as in the commit, if it is known"),
         ),
     ),
     Route(
-        method="GET", path="/v0/loads/{load}/{batch}", says="How far a batch of a load is.", needs=Scope.WRITE,
+        method="GET", path="/v0/loads/{load}/{batch}", reach=Reach.OWNED,
+        says="How far a batch of a load is.", needs=Scope.WRITE,
         endpoint=loads.get_batch, answer=loads.LoadAnswer,
         query=(Parameter("wait_ms", "integer", "wait so long for it to be done or to fail", 0),),
     ),
     Route(
-        method="DELETE", path="/v0/loads/{load}/{batch}", says="Drop the staged parts of a batch.", needs=Scope.WRITE,
+        method="DELETE", path="/v0/loads/{load}/{batch}", reach=Reach.OWNED,
+        says="Drop the staged parts of a batch.", needs=Scope.WRITE,
         endpoint=loads.abort_batch, answer=loads.AbortedAnswer, errors=(400, 409),
     ),
     # -- the node
     *(
         Route(
-            method="GET", path=path, says="Alive.", probe=True, endpoint=probes.get_health,
+            method="GET", path=path, reach=Reach.NOTHING, says="Alive.", probe=True, endpoint=probes.get_health,
             answer=answers.HealthAnswer, errors=(),
         )
         for path in ("/v0/health", "/healthz")
     ),
     *(
         Route(
-            method="GET", path=path, says="Serving.", probe=True, endpoint=probes.get_ready,
+            method="GET", path=path, reach=Reach.NOTHING, says="Serving.", probe=True, endpoint=probes.get_ready,
             answer=answers.ReadyAnswer, errors=(503,),
         )
         for path in ("/v0/ready", "/readyz")
     ),
     *(
         Route(
-            method="GET", path=path, says="Numbers: Prometheus's text, or JSON if that is what Accept says.",
+            method="GET", path=path, reach=Reach.SEEN,
+            says="Numbers: Prometheus's text, or JSON if that is what Accept says.",
             needs=Scope.READ, endpoint=probes.get_metrics, media="text/plain", errors=(),
         )
         for path in ("/v0/metrics", "/metrics")
     ),
     Route(
-        method="GET", path="/openapi.json", says="This API, for programs.", public=True, errors=(),
+        method="GET", path="/openapi.json", reach=Reach.NOTHING, says="This API, for programs.", public=True, errors=(),
         endpoint=documents.get_openapi,
     ),
     Route(
-        method="GET", path="/docs", says="This API, for people.", public=True, errors=(),
+        method="GET", path="/docs", reach=Reach.NOTHING, says="This API, for people.", public=True, errors=(),
         endpoint=documents.get_docs, media="text/html",
     ),
 )  # fmt: skip

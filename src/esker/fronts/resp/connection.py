@@ -24,20 +24,31 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from esker.engine.replies import Leased
 from esker.errors import EskerError
+from esker.fronts.access import ANYONE, Key
+from esker.fronts.guesses import address_of
 from esker.fronts.resp import encoding
 from esker.fronts.resp.arguments import shown
 from esker.fronts.resp.commands.table import Entry
-from esker.fronts.resp.errors import failed
+from esker.fronts.resp.errors import CommandError, failed
 from esker.fronts.resp.parser import Arguments, Parser
+from esker.fronts.resp.permissions import no_access, permit
 from esker.fronts.resp.sockets import address, tune
 from esker.fronts.resp.turns import PARSED_LATER_BYTES, WAITING_BYTES_MAX
 
 if TYPE_CHECKING:
     from esker.fronts.resp.server import RespServer
+
+
+_HTTP_WORDS: Final = frozenset({b"POST", b"HOST:"})  # as in Redis
+
+
+def _is_http(arguments: Arguments) -> bool:
+    """What a browser sends first, taken for a command. No client of ours does, but a page may make one do so."""
+    return arguments[0].upper() in _HTTP_WORDS or arguments[-1].startswith(b"HTTP/1.")
 
 
 class Cancellable(Protocol):
@@ -47,10 +58,10 @@ class Cancellable(Protocol):
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_arrived", "_at", "_chunks", "_commands", "_encode", "_ended", "_reading", "_unheard", "_waiter",
-        "_waiting_bytes", "_was_quiet", "authenticated", "broker", "careful", "closing", "congestion", "connected_at",
-        "gathered", "held", "id", "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name",
-        "null_array", "null_bulk", "out", "parser", "peer", "postponed", "proto", "queued", "seen_at", "server",
-        "skip_next", "transport", "unsettled",
+        "_waiting_bytes", "_was_quiet", "address", "authenticated", "broker", "careful", "closing", "congestion",
+        "connected_at", "failed_logins", "gathered", "held", "id", "ids", "key", "last_entry", "lasting", "library",
+        "local", "monitoring", "muted", "name", "null_array", "null_bulk", "out", "parser", "peer", "postponed",
+        "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
     )  # fmt: skip
 
     def __init__(self, server: RespServer) -> None:
@@ -63,7 +74,10 @@ class Connection(asyncio.Protocol):
         self.proto = 2
         self.null_bulk = encoding.NULL_BULK
         self.null_array = encoding.NULL_ARRAY
-        self.authenticated = not server.access.required
+        self.authenticated = not server.keys.required
+        self.key: Key = ANYONE  # who it is, once it is authenticated
+        self.failed_logins = 0
+        self.address = "?"  # as far as guesses are counted
         self.muted = False  # CLIENT REPLY OFF
         self.skip_next = False  # CLIENT REPLY SKIP
         self.monitoring = False
@@ -101,6 +115,7 @@ class Connection(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)  # uvloop's has its methods without being its subclass
         self.transport = transport
         self.peer = address(transport.get_extra_info("peername"))
+        self.address = address_of(transport.get_extra_info("peername"))
         self.local = address(transport.get_extra_info("sockname"))
         if not self.server.admit(self):
             transport.write(b"-ERR max number of clients reached\r\n")
@@ -299,12 +314,12 @@ class Connection(asyncio.Protocol):
         ended = perf_counter_ns()
         self.last_entry = entry
         entry.ns += ended - began
-        if ended - began >= slow_ns:
+        if ended - began >= slow_ns and not entry.no_auth:  # whose arguments are secrets
             self.server.took_long(self, arguments, ended - began)
         return ended
 
     def _run_carefully(self, entry: Entry | None, arguments: Arguments) -> bytes | None:
-        """Checks in Redis's order: known, arity, password, pause. Empty bytes: no reply is wanted."""
+        """Checks in Redis's order: known, arity, password, permission, pause. Empty bytes: no reply is wanted."""
         reply = self._refusal(entry, arguments)
         skip = self.skip_next
         if reply is None:
@@ -332,19 +347,46 @@ class Connection(asyncio.Protocol):
 
     def _refusal(self, entry: Entry | None, arguments: Arguments) -> bytes | None:
         if entry is None:
+            if _is_http(arguments):
+                self.server.took_for_http(self)
+                self.close_after_replies()
+                return b""
             return encoding.error(f"ERR unknown command '{shown(arguments[0])}'")
         if not entry.least <= len(arguments) <= entry.most:
             name = entry.command.name.decode().lower()
             return encoding.error(f"ERR wrong number of arguments for '{name}' command")
         if not (self.authenticated or entry.no_auth):
             return b"-NOAUTH Authentication required.\r\n"
+        if not self.key.unlimited:
+            try:
+                permit(self, entry.command, arguments)
+            except CommandError as error:
+                entry.failures += 1
+                return error.reply
         return None
+
+    def log_in(self, key: Key) -> None:
+        """From here on its commands are those of `key`."""
+        self.key = key
+        self.authenticated = True
+        self.failed_logins = 0
+        self.refresh_care()
+
+    def reach(self, name: bytes) -> None:
+        """Refuses a topic that was not named where the table of commands says, and is not this key's."""
+        if not self.key.reaches(name):
+            raise no_access()
 
     def refresh_care(self) -> None:
         """`careful` is true when any rare thing applies to this client."""
         server = self.server
         self.careful = bool(
-            not self.authenticated or self.muted or self.skip_next or server.monitors or server.paused_until
+            not self.authenticated
+            or not self.key.unlimited
+            or self.muted
+            or self.skip_next
+            or server.monitors
+            or server.paused_until
         )
         self.parser.trusted = self.authenticated
 

@@ -80,6 +80,17 @@ def read(job_id: bytes) -> int:
     raise CommandError(_BAD_ID)
 
 
+NO_JOB: Final = b"D-" + b"0" * 8 + b"-" + b"0" * 24 + b"-" + b"0" * 4  # well-formed, and never of ours
+
+
+def known(argument: bytes) -> int | None:
+    """The message id that an argument names, if it is an id of ours."""
+    try:
+        return (read(argument) or None) if _is_ours(argument) else None
+    except CommandError:
+        return None
+
+
 def _is_ours(job_id: bytes) -> bool:
     """Has the form of our ids; whether its digits are digits is not looked at."""
     return len(job_id) == 48 and job_id.startswith(b"DI") and job_id.endswith(b"SQ")

@@ -14,9 +14,11 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from esker.fronts.access import Access
+import structlog
+
+from esker.fronts.access import KeyRing
 from esker.fronts.resp import commands
 from esker.fronts.resp.commands.table import Entry
 from esker.fronts.resp.connection import Connection
@@ -36,13 +38,16 @@ LINGER_BYTES = 256 * 1024  # in all: large commands gain nothing by waiting
 _CRON_S = 1.0  # how often idle clients are looked for and rates are taken
 _CLOSE_S_MAX = 5.0  # how long a client that does not read may keep a closing server
 _NEVER_NS = 1 << 62
+_HTTP_TOLD_S = 60.0  # between two lines about HTTP requests: who sends them must not fill the diagnostics
+
+_diagnostics = structlog.get_logger("esker.resp")
 
 
 class RespServer:
-    def __init__(self, broker: Broker, options: RespOptions | None = None, passwords: Iterable[bytes] = ()) -> None:
+    def __init__(self, broker: Broker, options: RespOptions | None = None, keys: KeyRing | None = None) -> None:
         self.broker: Broker = broker
         self.options: RespOptions = options or RespOptions()
-        self.access: Access = Access(passwords)
+        self.keys: KeyRing = keys or KeyRing()
         self.ids = JobIds(broker.node_id)
         self.loop = asyncio.get_running_loop()
         self.run_id = secrets.token_hex(20)
@@ -67,6 +72,8 @@ class RespServer:
         self.write_failed = False  # replies had to be replaced because their events were not made durable
         self.bytes_in = self.bytes_out = 0
         self.connections_received = self.connections_rejected = self.slow_readers_cut = 0
+        self.http_requests_cut = 0
+        self._http_told_at = -_HTTP_TOLD_S
 
         self.paused_until = 0.0  # loop time; 0: not paused
         self._paused_writes_only = False
@@ -128,6 +135,19 @@ class RespServer:
         self._next_id += 1
         self.clients[client.id] = client
         return True
+
+    def took_for_http(self, client: Connection) -> None:
+        """A client sent an HTTP request. The operator is told, but not each time."""
+        self.http_requests_cut += 1
+        now = self.loop.time()
+        if now - self._http_told_at >= _HTTP_TOLD_S:
+            self._http_told_at = now
+            _diagnostics.warning(
+                "an HTTP request came to the Redis port, and its connection was cut",
+                client=client.peer,
+                why="a web page may have sent it, to have its body executed as commands",
+                cut_since_start=self.http_requests_cut,
+            )
 
     def forget(self, client: Connection) -> None:
         self.clients.pop(client.id, None)

@@ -89,6 +89,10 @@ async def make_plan(call: Call) -> Answer:
         plan = await call.front.broker.plan(wish)
     except PlanRefused as error:
         raise invalid(str(error)) from error
+    if call.key.prefixes and plan.events is not None:
+        # The files of the history hold all topics. The node serves the same positions, for this key's topics alone.
+        events = msgspec.structs.replace(plan.events, hot_from=plan.events.first, files=[])
+        plan = msgspec.structs.replace(plan, events=events)
     return Answer(encode(plan))
 
 

@@ -65,20 +65,18 @@ async def report_consumer(call: Call) -> Answer:
     if len(body.info) > INFO_MAX:
         raise invalid(f"info has {len(body.info)} entries; at most {INFO_MAX}")
     consumer = Consumer(name, body.topics, body.rows, body.info, time.time())
-    call.front.consumers.report(consumer)
+    call.front.consumers.report(call.key, consumer)
     return Answer(encode(_shown(call, consumer)))
 
 
 async def list_consumers(call: Call) -> Answer:
-    return Answer(encode(ConsumersAnswer([_shown(call, consumer) for consumer in call.front.consumers.all()])))
+    return Answer(encode(ConsumersAnswer([_shown(call, consumer) for consumer in call.front.consumers.seen(call.key)])))
 
 
 def _shown(call: Call, consumer: Consumer) -> ConsumerAnswer:
-    """Without the topics that this key does not reach."""
     lags = [
         PartitionLag(topic, partition, offset, call.front.consumers.lag(topic, offset))
         for topic, offsets in consumer.offsets.items()
-        if call.key.reaches(topic.encode())
         for partition, offset in offsets.items()
     ]
     reported_ms = int(consumer.reported_at * 1000)

@@ -1,5 +1,8 @@
 """Bulk loads: stage parts, commit them in one step, ask how far they are, throw away what was not committed.
 
+The name of a load belongs to the prefixes of the key that uses it: keys with other prefixes have loads of the same name
+for themselves. So whoever can name a part reaches every topic that it was staged for.
+
 A part may be large, so its body goes to disk as it comes and is never held in memory; `max_body_bytes` is not for it.
 """
 
@@ -29,6 +32,7 @@ from esker.node.staging import (
     ValueFormat,
     attempt_problem,
     load_problem,
+    part_name,
     part_number,
 )
 
@@ -86,7 +90,8 @@ _commit_decoder = msgspec.json.Decoder(CommitBody)
 async def stage_part(call: Call) -> Answer:
     try:
         place = _place(call)
-        name = f"{_number(call, 'part')}-{_attempt(call)}"
+        bound = _bound_topic(call)
+        name = part_name(_number(call, "part"), _attempt(call), bound)
         kind = _choice(call, "type", ("log", "queue"))
         value_format = _value_format(_choice(call, "value_format", ("json", "text")))
         upload = await call.front.broker.loads.open(place, name)
@@ -105,6 +110,8 @@ async def stage_part(call: Call) -> Answer:
                 more = bool(message.get("more_body"))
                 await upload.write(body)
             facts = await upload.check(None if kind is None else TopicType(kind), value_format)
+            if bound is not None and "topic" in facts.columns:
+                raise LoadRefused(LoadProblem.BAD_PART, "topic is given, and the part has a column topic")
             for topic in facts.topics:
                 call.reach(topic, in_body=True)
                 topic_name(topic.decode(), "topic")
@@ -164,7 +171,17 @@ def _place(call: Call) -> Place:
     problem = load_problem(load)
     if problem is not None:
         raise invalid(problem)
-    return Place(load, _number(call, "batch"))
+    return Place(load, _number(call, "batch"), call.key.namespace)
+
+
+def _bound_topic(call: Call) -> bytes | None:
+    """The topic that the rows are for, if it is said: then it is checked now, and the part is of no use for others."""
+    text = call.query.get("topic")
+    if not text:
+        return None
+    name = topic_name(text)
+    call.reach(name, in_body=True)
+    return name
 
 
 def _number(call: Call, name: str) -> int:

@@ -35,7 +35,9 @@ async def get_ready(call: Call) -> Answer:
         return _not_ready("not_ready", str(broker.stopped))
     if broker.stalled is not None:
         return _not_ready("not_ready", broker.stalled)
-    ready = ReadyAnswer("ready", True, broker.counts()[0], broker.problem or UNSET)
+    ready = ReadyAnswer("ready", True, problem=broker.problem)
+    if not call.front.keys.required:
+        ready.topics = broker.counts()[0]  # anyone may ask this, so it is shown only where anyone may know
     return Answer(encode(ready), media=JSON, lasting=True)
 
 
@@ -45,7 +47,7 @@ def _not_ready(code: str, why: str) -> Answer:
 
 
 async def get_metrics(call: Call) -> Answer:
-    metrics = collect(call.front)
+    metrics = collect(call.front, call.key)
     if b"application/json" in (call.header(b"accept") or b"").lower():
         return Answer(encode(as_object(metrics)), lasting=True)
     return Answer(as_text(metrics), media=TEXT, lasting=True)

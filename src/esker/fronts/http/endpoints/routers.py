@@ -6,8 +6,8 @@ import msgspec
 
 from esker.engine.commands import DropRouter, ListRouters, PutRouter, RouterState
 from esker.engine.config import Guarantee, RouterOptions
-from esker.engine.replies import Done, RouterPage, RouterView
-from esker.errors import Refusal
+from esker.engine.replies import Done, Reply, RouterPage, RouterView
+from esker.errors import Code, Refusal
 from esker.fronts.http.answers import (
     ListedRouter,
     RouterAnswer,
@@ -19,10 +19,11 @@ from esker.fronts.http.bodies import RouterBody
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.cursors import from_cursor, to_cursor
 from esker.fronts.http.endpoints.topics import PAGE_SIZE, PAGE_SIZE_MAX
-from esker.fronts.http.errors import expect, invalid
+from esker.fronts.http.errors import expect, forbidden, invalid
 from esker.fronts.http.names import router_name, topic_name
 from esker.fronts.http.payloads import text
 from esker.fronts.http.selectors import from_tags, to_tags
+from esker.fronts.visible import reaches_router
 
 _router_decoder = msgspec.json.Decoder(RouterBody)
 
@@ -52,7 +53,10 @@ async def put_router(call: Call) -> Answer:
         allow_cycle=body.allow_cycle,
         guarantee=Guarantee(body.guarantee),
     )
-    view = expect(RouterView, front.broker.handle(PutRouter(name, source, dest, options, body.create_dest)), dest)
+    known = front.broker.handle(RouterState(name))
+    if isinstance(known, RouterView):
+        _reach_ends(call, known)
+    view = expect(RouterView, _without_names(call, PutRouter(name, source, dest, options, body.create_dest)), dest)
     answer = _shown(view)
     answer.created = view.created
     return Answer(encode(answer), status=201 if view.created else 200)
@@ -88,7 +92,7 @@ async def list_routers(call: Call) -> Answer:
     while more and len(listed) <= size:  # one more than asked for tells whether there is a next page
         command = ListRouters(prefix, source, dest, after, size + 1 - len(listed))
         page = expect(RouterPage, call.front.broker.handle(command))
-        listed += [view for view in page.routers if all(map(call.key.reaches, (view.name, view.source, view.dest)))]
+        listed += [view for view in page.routers if reaches_router(call.key, view)]
         more = page.more and len(page.routers) > 0
         after = page.routers[-1].name if page.routers else after
     answer = RoutersAnswer([_listed(view) for view in listed[:size]])
@@ -97,13 +101,26 @@ async def list_routers(call: Call) -> Answer:
     return Answer(encode(answer))
 
 
+def _without_names(call: Call, command: PutRouter) -> Reply:
+    """Why routers do not go together is told by the names of others, which a key with prefixes may not see."""
+    reply = call.front.broker.handle(command)
+    if not call.key.prefixes or not isinstance(reply, Refusal):
+        return reply
+    if reply.code == Code.ROUTER_CYCLE:
+        return Refusal(reply.code, "records would go round; with allow_cycle they stop after a few hops")
+    if reply.code == Code.TOPIC_INCOMPATIBLE:
+        return Refusal(reply.code, "this router does not go together with others at its ends")
+    return reply
+
+
 def _wanted(name: str | None) -> bytes | None:
     return name.encode("utf-8", "surrogateescape") if name else None
 
 
 def _reach_ends(call: Call, view: RouterView) -> None:
-    for end in (view.source, view.dest):
-        call.reach(end)
+    """The names of ends that are not reached are not told."""
+    if not reaches_router(call.key, view):
+        raise forbidden(f"this key does not reach both ends of router {text(view.name)!r}")
 
 
 def _shown(view: RouterView) -> RouterAnswer:

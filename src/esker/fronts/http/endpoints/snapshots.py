@@ -22,6 +22,7 @@ from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import HttpError, invalid, refused
 from esker.fronts.http.selectors import encoded
 from esker.fronts.http.streams.columns import need_arrow, need_columns, stream_arrow
+from esker.node.snapshots import gone
 
 _PIECE_BYTES: Final = 1 << 20
 _COLUMNS_MAX: Final = 64
@@ -121,8 +122,10 @@ async def delete_snapshot(call: Call) -> Answer:
 def _named(call: Call) -> str:
     """The snapshot of the path, whose queue this key reaches."""
     name = call.params["snapshot"]
+    snapshots = call.front.broker.snapshots
     try:
-        call.reach(call.front.broker.snapshots.topic_of(name))
+        if not call.key.reaches(snapshots.topic_of(name)):
+            raise gone()  # of a queue that this key does not reach: the same as if it were not there
     except SnapshotRefused as error:
         raise _refused(error) from error
     return name

@@ -83,11 +83,14 @@ async def list_topics(call: Call) -> Answer:
     listed: list[TopicStatus] = []
     more = True
     while more and len(listed) <= size:  # one more than asked for tells whether there is a next page
-        command = ListTopics(prefix, after, size + 1 - len(listed), touch)
+        command = ListTopics(prefix, after, size + 1 - len(listed), touch and not call.key.prefixes)
         page = expect(TopicPage, call.front.broker.handle(command))
         listed += [status for status in page.topics if fits(status.name) and call.key.reaches(status.name)]
         more = page.more and len(page.topics) > 0
         after = page.topics[-1].name if page.topics else after
+    if touch and call.key.prefixes:  # those of others were not looked at
+        for status in listed[:size]:
+            call.front.broker.handle(TopicState(status.name))
     answer = TopicsAnswer([_listed(status) for status in listed[:size]])
     if len(listed) > size:
         answer.next_cursor = to_cursor(listed[size - 1].name)
@@ -110,5 +113,7 @@ async def delete_topic(call: Call) -> Answer:
     name = named_topic(call)
     command = DropTopic(name, if_empty=call.guard("if_empty"))
     dropped = expect(TopicDropped, call.front.broker.handle(command), name)
-    removed = [router.decode("utf-8", "backslashreplace") for router in dropped.routers_removed]
+    removed = [
+        router.decode("utf-8", "backslashreplace") for router in dropped.routers_removed if call.key.reaches(router)
+    ]
     return Answer(encode(TopicDeletedAnswer(name.decode(), dropped.deleted, removed)))

@@ -61,6 +61,12 @@ class Sessions:
         self._rest(session)
         return session
 
+    def count(self, key: Key) -> int:
+        """How many there are; of a key with prefixes, how many of its own."""
+        if not key.prefixes:
+            return len(self._sessions)
+        return sum(session.key.digest == key.digest for session in self._sessions.values())
+
     def open(self, wid: str, key: Key) -> Session:
         """The session, with one more stream. Raises 404 and 401."""
         self._collect()

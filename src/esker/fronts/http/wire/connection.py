@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from esker.fronts.guesses import address_of
 from esker.fronts.http.calls import ClientLeft
 from esker.fronts.http.errors import HttpError
+from esker.fronts.http.peers import Peer
 from esker.fronts.http.unsent import MOVED_BYTES
 from esker.fronts.http.wire.exchange import BUFFER_MAX, Exchange, refusal
 from esker.fronts.http.wire.heads import HEAD_BYTES_MAX, HEADERS_MAX
@@ -46,9 +48,10 @@ class Connection(asyncio.Protocol):
         "_answering", "_body_bytes", "_broken", "_chunks", "_deadline", "_discarded", "_got_on", "_head_bytes",
         "_in_head", "_offer", "_opening", "_parser", "_reading", "_room", "_since", "_stalls_since", "_stopped",
         "_tunnel", "_unparsed", "_unsent", "_waiting", "_window_bytes", "_window_ends", "closing", "full", "left",
-        "loop", "lost", "moved_at", "server", "transport",
+        "loop", "lost", "moved_at", "peer", "server", "transport",
     )  # fmt: skip
     transport: asyncio.Transport
+    peer: Peer
 
     def __init__(self, server: HttpServer) -> None:
         self.server = server
@@ -86,6 +89,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
+        self.peer = Peer(address_of(transport.get_extra_info("peername")))
         self.server.connections[self] = None
 
     def connection_lost(self, error: Exception | None) -> None:

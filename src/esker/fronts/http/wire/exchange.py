@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from esker.fronts.http.calls import ClientLeft, Message
 from esker.fronts.http.errors import Header, HttpError
+from esker.fronts.http.peers import PEER
 from esker.fronts.http.wire.heads import Head
 from esker.fronts.http.wire.target import split_target
 
@@ -110,6 +111,7 @@ class Exchange:
             "path": path,
             "query_string": query,
             "headers": self.headers,
+            PEER: self._connection.peer,
         }
 
     def feed(self, chunk: bytes) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from esker.fronts.http.peers import PEER
+
 if TYPE_CHECKING:
     from esker.fronts.http.errors import Header
     from esker.fronts.http.wire.exchange import Exchange
@@ -67,8 +69,13 @@ class Heads:
         if len(self._known) >= _HEADS_MAX:
             del self._known[next(iter(self._known))]
         self._known[data[:start]] = Head(
-            exchange.method, exchange.target, exchange.headers, by_name, exchange.scope(), len(data) - start
+            exchange.method, exchange.target, exchange.headers, by_name, _anyones(exchange.scope()), len(data) - start
         )
+
+
+def _anyones(scope: Mapping[str, object]) -> Mapping[str, object]:
+    """Without whom it came from: the next request with this head may come from another."""
+    return {name: value for name, value in scope.items() if name != PEER}
 
 
 def _is_plain(exchange: Exchange) -> bool:

@@ -16,6 +16,7 @@ from esker.errors import InvariantBroken, Refusal
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, refused, syntax_error
+from esker.fronts.resp.rules import WRITES
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -53,7 +54,7 @@ def addjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[by
     return [addjob(client, arguments) for arguments in commands[at : at + len(payloads)]]
 
 
-@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1, together=addjobs)
+@command(b"ADDJOB", -4, "write", "denyoom", "fast", key=1, rule=WRITES, together=addjobs)
 def addjob(client: Connection, arguments: list[bytes]) -> bytes:
     if client.server.leaving or len(arguments) > 4:
         return _addjob_with_options(client, arguments)

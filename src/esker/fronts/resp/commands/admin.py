@@ -6,11 +6,13 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
+from esker.fronts.access import Scope
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.cluster import flush
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError, syntax_error
+from esker.fronts.resp.rules import FREE, OPERATES, Reach, Rule
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -18,13 +20,13 @@ if TYPE_CHECKING:
 SLEEP_S_MAX: Final = 3600.0
 
 
-@command(b"TIME", 1, "readonly", "fast", "blind")
+@command(b"TIME", 1, "readonly", "fast", "blind", rule=FREE)
 def time_(client: Connection, arguments: list[bytes]) -> bytes:
     microseconds = time.time_ns() // 1000
     return encoding.bulks([b"%d" % (microseconds // 1_000_000), b"%d" % (microseconds % 1_000_000)])
 
 
-@command(b"MONITOR", 1, "admin", "no-monitor")
+@command(b"MONITOR", 1, "admin", "no-monitor", rule=Rule(Reach.NODE, Scope.ADMIN | Scope.READ))
 def monitor(client: Connection, arguments: list[bytes]) -> bytes:
     """From now on this client is shown every command. One that does not keep up is cut."""
     client.monitoring = True
@@ -33,7 +35,7 @@ def monitor(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.OK
 
 
-@command(b"DEBUG", -2, "admin", "no-monitor")
+@command(b"DEBUG", -2, "admin", "no-monitor", rule=Rule(Reach.NODE, Scope.ADMIN | Scope.DELETE))
 def debug(client: Connection, arguments: list[bytes]) -> bytes | None:
     subcommand = arguments[1].upper()
     if subcommand == b"FLUSHALL":
@@ -60,14 +62,14 @@ def _seconds(value: bytes) -> float:
     return seconds
 
 
-@command(b"BGREWRITEAOF", 1, "admin")
+@command(b"BGREWRITEAOF", 1, "admin", rule=OPERATES)
 def bgrewriteaof(client: Connection, arguments: list[bytes]) -> bytes:
     """The journal's rewrite is a checkpoint: state goes to the store, and older segments may retire."""
     client.broker.checkpoint()
     return encoding.simple(b"Background append only file rewriting started")
 
 
-@command(b"SHUTDOWN", -1, "admin", "no-monitor")
+@command(b"SHUTDOWN", -1, "admin", "no-monitor", rule=OPERATES)
 def shutdown(client: Connection, arguments: list[bytes]) -> bytes:
     """As in Redis there is no reply: the connection ends. Every option means the same, a stop that loses nothing."""
     if any(option.upper() not in (b"REWRITE-AOF", b"SAVE", b"NOSAVE", b"NOW", b"FORCE") for option in arguments[1:]):

@@ -8,6 +8,7 @@ from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.table import COMMANDS, Command, command
 from esker.fronts.resp.errors import CommandError
+from esker.fronts.resp.rules import FREE
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -17,7 +18,7 @@ _WORDS = {"no-auth": "no_auth", "no-monitor": "skip_monitor", "always": "loading
 _UNTOLD = frozenset({"blind"})
 
 
-@command(b"COMMAND", -1, "readonly")
+@command(b"COMMAND", -1, "readonly", rule=FREE)
 def command_(client: Connection, arguments: list[bytes]) -> bytes:
     if len(arguments) == 1:
         return encoding.array([_description(entry, client.proto) for entry in COMMANDS.values()])

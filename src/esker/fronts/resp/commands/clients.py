@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from esker.fronts.access import Scope
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.session import valid_name
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError, syntax_error
+from esker.fronts.resp.rules import FREE, OPERATES, OWN_CLIENTS
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -18,7 +20,24 @@ _TYPES = frozenset({b"NORMAL", b"MASTER", b"REPLICA", b"SLAVE", b"PUBSUB"})
 _Filter = Callable[["Connection"], bool]
 
 
-@command(b"CLIENT", -2, "admin", "always")
+# A key that is no operator's neither sees nor ends clients of other keys.
+_RULES: Final = {
+    b"LIST": OWN_CLIENTS, b"INFO": FREE, b"ID": FREE, b"SETNAME": FREE, b"GETNAME": FREE, b"SETINFO": FREE,
+    b"KILL": OWN_CLIENTS, b"PAUSE": OPERATES, b"UNPAUSE": OPERATES, b"UNBLOCK": OWN_CLIENTS, b"REPLY": FREE,
+    b"NO-EVICT": FREE, b"NO-TOUCH": FREE,
+}  # fmt: skip
+
+
+def _seen(client: Connection) -> list[Connection]:
+    """The clients that this one may know of."""
+    everyone = list(client.server.clients.values())
+    key = client.key
+    if not key.prefixes and key.may(Scope.ADMIN):
+        return everyone
+    return [other for other in everyone if other.authenticated and other.key.digest == key.digest]
+
+
+@command(b"CLIENT", -2, "admin", "always", rule=_RULES)
 def client_(client: Connection, arguments: list[bytes]) -> bytes:
     subcommand = _SUBCOMMANDS.get(arguments[1].upper())
     if subcommand is None:
@@ -53,7 +72,7 @@ def describe(client: Connection) -> str:
 
 def _list(client: Connection, arguments: list[bytes]) -> bytes:
     options = reading.Options(arguments, 2)
-    chosen = list(client.server.clients.values())
+    chosen = _seen(client)
     while (option := options.next()) is not None:
         if option == b"TYPE":
             kind = _type(options.value())
@@ -143,7 +162,7 @@ def _kill_filter(option: bytes, value: bytes) -> _Filter:
 
 def _kill_all(client: Connection, filters: list[_Filter], skip_me: bool) -> int:
     killed = 0
-    for other in list(client.server.clients.values()):
+    for other in _seen(client):
         if all(fits(other) for fits in filters) and not (skip_me and other is client):
             killed += 1
             if other is client:
@@ -176,7 +195,7 @@ def _unblock(client: Connection, arguments: list[bytes]) -> bytes:
     if how not in (b"TIMEOUT", b"ERROR"):
         raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
     other = client.server.clients.get(wanted)
-    if other is None or not other.waits_for_jobs:
+    if other is None or other not in _seen(client) or not other.waits_for_jobs:
         return encoding.integer(0)
     error = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
     other.unblock(other.null_array if how == b"TIMEOUT" else error)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from esker.engine.commands import DeleteAllTopics
 from esker.engine.replies import Done
+from esker.fronts.access import Scope
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
+from esker.fronts.resp.rules import FREE, OPERATES, Reach, Rule
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
 
 
-@command(b"CLUSTER", -2, "admin")
+_RULES: Final = {
+    b"MYID": FREE, b"NODES": FREE, b"INFO": FREE, b"MEET": OPERATES, b"LEAVING": OPERATES,
+    b"RESET": Rule(Reach.NODE, Scope.ADMIN | Scope.DELETE), b"FORGET": OPERATES, b"SAVECONFIG": OPERATES,
+}  # fmt: skip
+
+
+@command(b"CLUSTER", -2, "admin", rule=_RULES)
 def cluster(client: Connection, arguments: list[bytes]) -> bytes:
     subcommand = _SUBCOMMANDS.get(arguments[1].upper())
     if subcommand is None:

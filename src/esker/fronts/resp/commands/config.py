@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from esker.engine.config import Durability
 from esker.errors import SettingsError
@@ -16,6 +16,7 @@ from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError
+from esker.fronts.resp.rules import OPERATES
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -40,8 +41,7 @@ def _number(text: str, least: int = 0) -> int:
 
 def _set_password(server: RespServer, text: str) -> None:
     server.broker.reconfigure("password", text)
-    server.access.replace([text.encode("utf-8", "surrogateescape")])
-    server.refresh_care()
+    server.keys.set_password(text)
 
 
 def _set_maxmemory(server: RespServer, text: str) -> None:
@@ -99,6 +99,8 @@ _APPENDFSYNC = {
     Durability.EPHEMERAL: "no",
 }
 
+_PASSWORD: Final = "requirepass"
+
 DIRECTIVES: dict[str, Directive] = {
     "port": Directive(lambda server: str(server.port)),
     "bind": Directive(lambda server: server.host),
@@ -108,7 +110,7 @@ DIRECTIVES: dict[str, Directive] = {
     "timeout": Directive(lambda server: str(server.options.idle_timeout_s), _set_timeout),
     "tcp-keepalive": Directive(lambda server: str(server.options.tcp_keepalive_s), _set_keepalive),
     "maxclients": Directive(lambda server: str(server.options.clients_max), _set_maxclients),
-    "requirepass": Directive(lambda server: server.access.shown, _set_password),
+    _PASSWORD: Directive(lambda server: server.keys.shown_password, _set_password),
     "dir": Directive(lambda server: server.broker.settings.data),
     "logfile": _fixed(""),  # diagnostics go to standard error
     "loglevel": _fixed("notice"),
@@ -140,14 +142,14 @@ DIRECTIVES: dict[str, Directive] = {
 }
 
 
-@command(b"CONFIG", -2, "admin")
+@command(b"CONFIG", -2, "admin", rule=OPERATES)
 def config(client: Connection, arguments: list[bytes]) -> bytes:
     subcommand = arguments[1].upper()
     if subcommand == b"GET" and len(arguments) >= 3:
         return _get(client, arguments[2:])
     if subcommand == b"SET" and len(arguments) >= 4 and len(arguments) % 2 == 0:
         for name, value in zip(arguments[2::2], arguments[3::2], strict=True):
-            _set(client.server, name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape"))
+            _set(client, name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape"))
         return encoding.OK
     if subcommand == b"RESETSTAT" and len(arguments) == 2:
         client.server.reset_stats()
@@ -163,14 +165,22 @@ def config(client: Connection, arguments: list[bytes]) -> bytes:
 def _get(client: Connection, patterns: list[bytes]) -> bytes:
     globs = [pattern.decode("latin-1").lower() for pattern in patterns]
     found = {
-        name: encoding.text(directive.get(client.server))
+        name: encoding.text(directive.get(client.server) if _may(client, name) else "")
         for name, directive in DIRECTIVES.items()
         if any(fnmatchcase(name, glob) for glob in globs)
     }
     return encoding.mapping(found, client.proto)
 
 
-def _set(server: RespServer, name: str, value: str) -> None:
+def _may(client: Connection, name: str) -> bool:
+    """The password opens everything, so it is for those who may do everything."""
+    return name != _PASSWORD or client.key.unlimited
+
+
+def _set(client: Connection, name: str, value: str) -> None:
+    server = client.server
+    if not _may(client, name):
+        raise CommandError(f"NOPERM User default has no permissions to set '{name}'")
     directive = DIRECTIVES.get(name)
     if directive is None:
         raise CommandError(f"ERR Unsupported CONFIG parameter: {name[:64]}")

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from esker.engine.commands import Read, ReplayDeadLetters, ScanJobs, Stats
 from esker.engine.config import TopicType
@@ -20,14 +20,16 @@ from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding, jobids
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
+from esker.fronts.resp.rules import OPERATES, READS
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
 
 _LIST_COUNT = 100
+_RULES: Final = {b"LIST": READS, b"REPLAY": OPERATES}  # letters go to the topics they came from, whatever these are
 
 
-@command(b"DLQ", -3, "write", "admin", key=2)
+@command(b"DLQ", -3, "write", "admin", key=2, rule=_RULES)
 def dlq(client: Connection, arguments: list[bytes]) -> bytes:
     subcommand = arguments[1].upper()
     if subcommand == b"LIST":
@@ -57,6 +59,7 @@ def _grave(client: Connection, name: bytes) -> TopicView:
     view = expect(TopicView, client.broker.handle(Stats(name)))
     if view.config.dead_letter is None:
         return view
+    client.reach(view.config.dead_letter)
     return expect(TopicView, client.broker.handle(Stats(view.config.dead_letter)))
 
 

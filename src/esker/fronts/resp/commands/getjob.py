@@ -17,6 +17,7 @@ from esker.fronts.resp import arguments as reading
 from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
 from esker.fronts.resp.jobids import digits
+from esker.fronts.resp.rules import TAKES
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -49,8 +50,8 @@ def getjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[by
     return [_encode(client, (job,), wanted) for job in leased.deliveries]
 
 
-@command(b"GETJOBS", -2, "write", "blocking", key=-1, together=getjobs)
-@command(b"GETJOB", -2, "write", "blocking", key=-1, together=getjobs)
+@command(b"GETJOBS", -2, "write", "blocking", key=-1, together=getjobs, rule=TAKES)
+@command(b"GETJOB", -2, "write", "blocking", key=-1, together=getjobs, rule=TAKES)
 def getjob(client: Connection, arguments: list[bytes]) -> bytes | None:
     if arguments[1] == b"FROM" and len(arguments) == 3:
         wanted = _Wanted(arguments[2:])

@@ -16,6 +16,7 @@ from esker import __version__
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.session import DISQUE_VERSION, REDIS_VERSION
 from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.rules import LISTS
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -30,11 +31,14 @@ _MEMORY: Final = ("used_memory", "used_memory_peak", "used_memory_rss")
 _ON_REQUEST: Final = frozenset({"Commandstats"})  # shown by name, or with `all`
 
 
-@command(b"INFO", -1, "readonly", "blind")  # how the disk is must be told even when the disk does not answer
+@command(
+    b"INFO", -1, "readonly", "blind", rule=LISTS
+)  # answers also while the disk does not
 def info(client: Connection, arguments: list[bytes]) -> bytes:
+    """A key with prefixes is told of the server; all else sums up what everyone does."""
     wanted = {argument.decode("latin-1").lower() for argument in arguments[1:]} or {"default"}
     everything = bool(wanted & {"all", "everything"})
-    sections = _sections(client.server)
+    sections = _sections(client.server) if not client.key.prefixes else {"Server": _server(client.server)}
     chosen = [
         name
         for name in sections

@@ -13,6 +13,7 @@ from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding, jobids
 from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
+from esker.fronts.resp.rules import DELETES_JOBS, OPERATES, READS_JOBS, WRITES_JOBS
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -56,33 +57,33 @@ def ackjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[by
     return [b":0\r\n" if message_id in missed else b":1\r\n" for message_id in ids]
 
 
-@command(b"ACKJOB", -1, "write", "fast", together=ackjobs)
+@command(b"ACKJOB", -1, "write", "fast", together=ackjobs, rule=WRITES_JOBS)
 def ackjob(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Ack, arguments[1:])
 
 
-@command(b"FASTACK", -1, "write", "fast")
+@command(b"FASTACK", -1, "write", "fast", rule=WRITES_JOBS)
 def fastack(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Ack, arguments[1:])
 
 
-@command(b"NACK", -1, "write", "denyoom", "fast")
+@command(b"NACK", -1, "write", "denyoom", "fast", rule=WRITES_JOBS)
 def nack(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Nack, arguments[1:])
 
 
-@command(b"QUEUE", -1, "write", "denyoom", "fast")
-@command(b"ENQUEUE", -1, "write", "denyoom", "fast")
+@command(b"QUEUE", -1, "write", "denyoom", "fast", rule=WRITES_JOBS)
+@command(b"ENQUEUE", -1, "write", "denyoom", "fast", rule=WRITES_JOBS)
 def enqueue(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Requeue, arguments[1:])
 
 
-@command(b"DEQUEUE", -1, "write", "fast")
+@command(b"DEQUEUE", -1, "write", "fast", rule=WRITES_JOBS)
 def dequeue(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Withdraw, arguments[1:])
 
 
-@command(b"DELJOB", -1, "write", "fast")
+@command(b"DELJOB", -1, "write", "fast", rule=DELETES_JOBS)
 def deljob(client: Connection, arguments: list[bytes]) -> bytes:
     """BCAST and FORCE reach for other nodes; a cluster of one has none."""
     at = 1
@@ -91,7 +92,7 @@ def deljob(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Delete, arguments[at:])
 
 
-@command(b"WORKING", 2, "write", "fast")
+@command(b"WORKING", 2, "write", "fast", rule=WRITES_JOBS)
 def working(client: Connection, arguments: list[bytes]) -> bytes:
     reply = client.broker.handle(Working(jobids.read(arguments[1])))
     if isinstance(reply, Refusal) and reply.code == Code.JOB_NOT_FOUND:
@@ -99,7 +100,7 @@ def working(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.integer(expect(StillWorking, reply).retry_ms // SECOND_MS)
 
 
-@command(b"SHOW", 2, "readonly", "fast")
+@command(b"SHOW", 2, "readonly", "fast", rule=READS_JOBS)
 def show(client: Connection, arguments: list[bytes]) -> bytes:
     reply = client.broker.handle(Show(jobids.read(arguments[1])))
     if isinstance(reply, Refusal) and reply.code == Code.JOB_NOT_FOUND:
@@ -136,12 +137,12 @@ def description(client: Connection, job: JobView) -> bytes:
     return encoding.array([part for name, value in fields for part in (bulk(name), value)])
 
 
-@command(b"LOADJOB", 2, "write", "admin")
+@command(b"LOADJOB", 2, "write", "admin", rule=OPERATES)
 def loadjob(client: Connection, arguments: list[bytes]) -> bytes:
     raise CommandError("ERR LOADJOB is a command of append only files and cannot be sent by clients")
 
 
-@command(b"JOB", -4, "write")
+@command(b"JOB", -4, "write", rule=WRITES_JOBS)
 def job(client: Connection, arguments: list[bytes]) -> bytes:
     """JOB PRIORITY n id… and JOB EXTEND ms id…, for which Disque has no words. Replies with how many jobs changed."""
     subcommand = arguments[1].upper()

@@ -13,6 +13,7 @@ from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import expect, syntax_error
+from esker.fronts.resp.rules import MANAGES, READS
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -21,12 +22,12 @@ PAUSE_WORDS: Final = {Pause.NONE: b"none", Pause.IN: b"in", Pause.OUT: b"out", P
 _PAUSES: Final = {word.upper(): pause for pause, word in PAUSE_WORDS.items()}
 
 
-@command(b"QLEN", 2, "readonly", "fast", key=1)
+@command(b"QLEN", 2, "readonly", "fast", key=1, rule=READS)
 def qlen(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.integer(expect(Count, client.broker.handle(Length(arguments[1]))).count)
 
 
-@command(b"QPEEK", 3, "readonly", key=1)
+@command(b"QPEEK", 3, "readonly", key=1, rule=READS)
 def qpeek(client: Connection, arguments: list[bytes]) -> bytes:
     count = reading.integer(
         arguments[2], reading.INT64_MIN, reading.INT64_MAX, "ERR value is not an integer or out of range"
@@ -42,7 +43,7 @@ def _triple(client: Connection, job: JobView) -> bytes:
     return encoding.bulks([job.topic, client.ids.write(job.id, ttl_ms, job.retry_ms), job.payload])
 
 
-@command(b"QSTAT", 2, "readonly", key=1)
+@command(b"QSTAT", 2, "readonly", key=1, rule=READS)
 def qstat(client: Connection, arguments: list[bytes]) -> bytes:
     name = arguments[1]
     reply = client.broker.handle(Stats(name))
@@ -75,7 +76,7 @@ def _statistics(
     return encoding.array([part for field, value in fields for part in (bulk(field), value)])
 
 
-@command(b"PAUSE", -3, "write", "fast", key=1)
+@command(b"PAUSE", -3, "write", "fast", key=1, rule=MANAGES)
 def pause(client: Connection, arguments: list[bytes]) -> bytes:
     """The words of one call add up and replace the old state; `state` only reads; `bcast` has nobody to tell here."""
     wanted: Pause | None = None

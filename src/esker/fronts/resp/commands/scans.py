@@ -10,14 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from esker.engine.commands import ScanJobs, ScanTopics
+from esker.engine.commands import ScanJobs
+from esker.engine.ids import TOPIC_SHIFT
 from esker.engine.limits import SCAN_STEP_MAX, SECOND_MS
-from esker.engine.replies import Jobs, JobView, Topics, TopicView
+from esker.engine.replies import Jobs, JobView, TopicView
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.jobs import STATES, description
 from esker.fronts.resp.commands.table import command
+from esker.fronts.resp.commands.topics import numbers_seen, scan_seen
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
+from esker.fronts.resp.rules import LISTS
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -47,13 +50,13 @@ class _Wanted:
         return SCAN_STEP_MAX if self.busyloop else min(self.count, SCAN_STEP_MAX)
 
 
-@command(b"SCANQUEUES", -1, "readonly")
-@command(b"QSCAN", -1, "readonly")
+@command(b"SCANQUEUES", -1, "readonly", rule=LISTS)
+@command(b"QSCAN", -1, "readonly", rule=LISTS)
 def qscan(client: Connection, arguments: list[bytes]) -> bytes:
     wanted = _options(arguments, _queue_option)
     now = client.broker.now_ms()
-    page = expect(Topics, client.broker.handle(ScanTopics(wanted.cursor, wanted.step)))
-    return _page(page.cursor, [encoding.bulk(topic.name) for topic in page.topics if _queue_fits(topic, wanted, now)])
+    cursor, topics = scan_seen(client, wanted.cursor, wanted.step)
+    return _page(cursor, [encoding.bulk(topic.name) for topic in topics if _queue_fits(topic, wanted, now)])
 
 
 def _queue_option(wanted: _Wanted, name: bytes, options: reading.Options) -> bool:
@@ -81,15 +84,33 @@ def _queue_fits(topic: TopicView, wanted: _Wanted, now: int) -> bool:
     return wanted.max_idle_s is None or idle_ms <= wanted.max_idle_s * SECOND_MS
 
 
-@command(b"SCANJOBS", -1, "readonly")
-@command(b"JSCAN", -1, "readonly")
+@command(b"SCANJOBS", -1, "readonly", rule=LISTS)
+@command(b"JSCAN", -1, "readonly", rule=LISTS)
 def jscan(client: Connection, arguments: list[bytes]) -> bytes:
     wanted = _options(arguments, _job_option)
-    page = expect(Jobs, client.broker.handle(ScanJobs(wanted.cursor, wanted.step, wanted.queue)))
+    if wanted.queue is not None:
+        client.reach(wanted.queue)
+    cursor, jobs = _jobs_seen(client, wanted.cursor, wanted)
     return _page(
-        page.cursor,
-        [_job(client, job, wanted) for job in page.jobs if not wanted.states or STATES[job.state] in wanted.states],
+        cursor, [_job(client, job, wanted) for job in jobs if not wanted.states or STATES[job.state] in wanted.states]
     )
+
+
+def _jobs_seen(client: Connection, cursor: int, wanted: _Wanted) -> tuple[int, list[JobView]]:
+    """A page of the jobs that this client may see, and a cursor, which tells of these alone."""
+    handle = client.broker.handle
+    if wanted.queue is not None or not client.key.prefixes:
+        page = expect(Jobs, handle(ScanJobs(cursor, wanted.step, wanted.queue)))
+        return page.cursor, list(page.jobs)
+    found: list[JobView] = []
+    for number, name in numbers_seen(client, (cursor >> TOPIC_SHIFT) - 1):
+        if len(found) >= wanted.step:
+            return number << TOPIC_SHIFT, found
+        page = expect(Jobs, handle(ScanJobs(cursor, wanted.step - len(found), name)))
+        found += page.jobs
+        if page.cursor:
+            return page.cursor, found
+    return 0, found
 
 
 def _job_option(wanted: _Wanted, name: bytes, options: reading.Options) -> bool:

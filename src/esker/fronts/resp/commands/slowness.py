@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from esker.fronts.access import Scope
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError
+from esker.fronts.resp.rules import OPERATES, Reach, Rule
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -18,7 +20,7 @@ _BARS: Final = "_o#"
 _GRAPH_ROWS: Final = 4
 
 
-@command(b"SLOWLOG", -2, "admin")
+@command(b"SLOWLOG", -2, "admin", rule=Rule(Reach.NODE, Scope.ADMIN | Scope.READ))
 def slowlog(client: Connection, arguments: list[bytes]) -> bytes:
     subcommand, log = arguments[1].upper(), client.server.slowlog
     if subcommand == b"GET" and len(arguments) in (2, 3):
@@ -49,7 +51,7 @@ def _entry(entry: SlowCommand) -> bytes:
     )
 
 
-@command(b"LATENCY", -2, "admin")
+@command(b"LATENCY", -2, "admin", rule=OPERATES)
 def latency(client: Connection, arguments: list[bytes]) -> bytes:
     subcommand, monitor = arguments[1].upper(), client.server.latency
     events = [argument.decode("latin-1") for argument in arguments[2:]]

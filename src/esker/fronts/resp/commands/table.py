@@ -6,8 +6,10 @@ reply, or None when it arranged for the reply to come later (`Connection.hold`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from esker.fronts.resp.rules import Rule
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -29,6 +31,7 @@ class Command(NamedTuple):
     key: int  # which argument names a queue; 0: none
     handler: Handler
     together: Together | None
+    rule: Rule | Mapping[bytes, Rule]  # who may run it; by subcommand, where it has some
 
 
 COMMANDS: Final[dict[bytes, Command]] = {}
@@ -41,13 +44,20 @@ FLAGS: Final = frozenset(
 )
 
 
-def command(name: bytes, arity: int, *flags: str, key: int = 0, together: Together | None = None) -> Callable[[H], H]:
+def command(
+    name: bytes,
+    arity: int,
+    *flags: str,
+    rule: Rule | Mapping[bytes, Rule],
+    key: int = 0,
+    together: Together | None = None,
+) -> Callable[[H], H]:
     """Registers a handler; stack it for a second name."""
     assert FLAGS.issuperset(flags), f"unknown flag in {flags}"
 
     def register(handler: H) -> H:
         assert name not in COMMANDS, f"{name!r} is registered twice"
-        COMMANDS[name] = Command(name, arity, frozenset(flags), key, handler, together)
+        COMMANDS[name] = Command(name, arity, frozenset(flags), key, handler, together, rule)
         return handler
 
     return register

@@ -10,7 +10,7 @@ The keys are the fields of a topic's config; those of the backoff are `backoff.b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,11 +18,15 @@ from esker.engine.commands import ConfigureTopic, CreateTopic, DeleteTopic, Purg
 from esker.engine.config import Backoff, TopicConfig
 from esker.engine.limits import SCAN_STEP_MAX
 from esker.engine.replies import Done, Topics, TopicView
+from esker.fronts.access import Scope
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
 from esker.fronts.resp.commands.queues import PAUSE_WORDS
 from esker.fronts.resp.commands.table import command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
+from esker.fronts.resp.permissions import need
+from esker.fronts.resp.rules import DELETES, LISTS, MANAGES, READS
+from esker.fronts.visible import topics_seen
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
@@ -31,6 +35,9 @@ _BACKOFF = "backoff."
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(TopicConfig) if field.name != "backoff"}
 _BACKOFF_TYPES = {_BACKOFF + field.name: field.type for field in msgspec.structs.fields(Backoff)}
 KEYS = (*_TYPES, *_BACKOFF_TYPES)
+_RULES: Final = {
+    b"CREATE": MANAGES, b"CONFIG": READS, b"INFO": READS, b"LIST": LISTS, b"PURGE": DELETES, b"DELETE": DELETES,
+}  # fmt: skip
 
 
 def changed(config: TopicConfig, pairs: Sequence[bytes]) -> TopicConfig:
@@ -79,7 +86,7 @@ def _text(value: object) -> bytes:
     return b"" if value is None else str(value).encode()
 
 
-@command(b"TOPIC", -2, "write", "admin", key=2)
+@command(b"TOPIC", -2, "write", "admin", key=2, rule=_RULES)
 def topic(client: Connection, arguments: list[bytes]) -> bytes:
     subcommand = _SUBCOMMANDS.get(arguments[1].upper())
     if subcommand is None:
@@ -92,15 +99,25 @@ def topic(client: Connection, arguments: list[bytes]) -> bytes:
 
 
 def _create(client: Connection, arguments: list[bytes]) -> bytes:
-    expect(TopicView, client.broker.handle(CreateTopic(arguments[2], changed(TopicConfig(), arguments[3:]))))
+    config = changed(TopicConfig(), arguments[3:])
+    _reach_letters(client, config)
+    expect(TopicView, client.broker.handle(CreateTopic(arguments[2], config)))
     return encoding.OK
+
+
+def _reach_letters(client: Connection, config: TopicConfig) -> None:
+    if config.dead_letter is not None:
+        client.reach(config.dead_letter)
 
 
 def _config(client: Connection, arguments: list[bytes]) -> bytes:
     view = expect(TopicView, client.broker.handle(Stats(arguments[2])))
     if len(arguments) == 3:
         return _settings(view.config, client.proto)
+    need(client, Scope.ADMIN, "topic|config")
     config = changed(view.config, arguments[3:])
+    if config.dead_letter != view.config.dead_letter:
+        _reach_letters(client, config)
     expect(TopicView, client.broker.handle(ConfigureTopic(arguments[2], config)))
     return encoding.OK
 
@@ -125,9 +142,24 @@ def _list(client: Connection, arguments: list[bytes]) -> bytes:
             cursor = int(option)
         else:
             raise syntax_error()
-    page = expect(Topics, client.broker.handle(ScanTopics(cursor, count)))
-    names = encoding.bulks([view.name for view in page.topics])
-    return encoding.array([encoding.bulk(b"%d" % page.cursor), names])
+    cursor, seen = scan_seen(client, cursor, count)
+    return encoding.array([encoding.bulk(b"%d" % cursor), encoding.bulks([view.name for view in seen])])
+
+
+def scan_seen(client: Connection, cursor: int, count: int) -> tuple[int, list[TopicView]]:
+    """A page of the topics that this client may see, and a cursor, which tells of these alone."""
+    if not client.key.prefixes:
+        page = expect(Topics, client.broker.handle(ScanTopics(cursor, count)))
+        return page.cursor, list(page.topics)
+    numbers = numbers_seen(client, cursor)
+    views = [expect(TopicView, client.broker.handle(Stats(name))) for _, name in numbers[:count]]
+    return numbers[count - 1][0] if len(numbers) > count else 0, views
+
+
+def numbers_seen(client: Connection, above: int) -> list[tuple[int, bytes]]:
+    """The numbers above this one, and the names, of the topics that a client with prefixes may see, in order."""
+    topics = topics_seen(client.broker, client.key)
+    return sorted((status.number, status.name) for status in topics if status.number > above)
 
 
 def _delete(client: Connection, arguments: list[bytes]) -> bytes:
