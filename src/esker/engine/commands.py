@@ -178,22 +178,23 @@ class ReplayDeadLetters(msgspec.Struct, frozen=True, gc=False):
 
 
 class AckHeld(msgspec.Struct, frozen=True, gc=False):
-    """Acks jobs by seq, each only if `holder` holds its live lease, and (where a token is given) that very lease.
+    """Acks jobs by slot, each only if `holder` holds its live lease, and (where a token is given) that very lease.
 
-    `tokens` are in the order of `seqs`; None among them asks for no token. Topics of one partition only.
+    A slot is partition and seq (ids.py); in a topic of one partition it is the seq. `tokens` are in the order of
+    `slots`; None among them asks for no token.
     """
 
     topic: bytes
-    seqs: Sequence[int]
+    slots: Sequence[int]
     holder: bytes
     tokens: Sequence[int | None] | None = None
 
 
 class NackHeld(msgspec.Struct, frozen=True, gc=False):
-    """Gives jobs back by seq, under the rules of `AckHeld`."""
+    """Gives jobs back by slot, under the rules of `AckHeld`."""
 
     topic: bytes
-    seqs: Sequence[int]
+    slots: Sequence[int]
     holder: bytes
     tokens: Sequence[int | None] | None = None
     delay_ms: int = 0
@@ -203,7 +204,7 @@ class ExtendHeld(msgspec.Struct, frozen=True, gc=False):
     """Sets the deadline of held leases to now + lease_ms, under the rules of `AckHeld`."""
 
     topic: bytes
-    seqs: Sequence[int]
+    slots: Sequence[int]
     holder: bytes
     lease_ms: int
     tokens: Sequence[int | None] | None = None

@@ -140,7 +140,7 @@ class Broker(Protocol):
         """
 
     def still_held(self, topic: bytes, leases: Mapping[int, int]) -> dict[int, int]:
-        """Which of these leases (tokens by seq; of a queue with one partition) have not ended."""
+        """Which of these leases (tokens by slot, see engine/ids.py) have not ended."""
 
     def config_of(self, topic: bytes) -> TopicConfig | None:
         """The config of a topic, None when there is none. A look, which changes and touches nothing."""

@@ -18,7 +18,8 @@ from threading import get_ident
 
 from esker.engine import commands
 from esker.engine.events import encode_batch
-from esker.engine.ids import TIME_SHIFT
+from esker.engine.ids import PARTITION_SHIFT, TIME_SHIFT
+from esker.engine.limits import SEQ_MAX
 from esker.engine.machine import Machine
 from esker.engine.priority import delivery_priority
 from esker.engine.queues.clockwork import next_wake_ms
@@ -236,15 +237,17 @@ class Shard:
         return self._holding.enter(topic, holder, wake)
 
     def still_held(self, topic: bytes, leases: Mapping[int, int]) -> dict[int, int]:
-        """Which of these leases (tokens by seq) have not ended."""
+        """Which of these leases (tokens by slot) have not ended."""
         found = self._machine.names.get(topic)
         if found is None or not found.is_queue:
             return {}
-        jobs = found.partitions[0].jobs
+        jobs = [partition.jobs for partition in found.partitions]
         return {
-            seq: token
-            for seq, token in leases.items()
-            if (job := jobs.get(seq)) is not None and job.token == token and job.state == JobState.LEASED
+            slot: token
+            for slot, token in leases.items()
+            if (job := jobs[slot >> PARTITION_SHIFT].get(slot & SEQ_MAX)) is not None
+            and job.token == token
+            and job.state == JobState.LEASED
         }
 
     def _serve(self) -> None:

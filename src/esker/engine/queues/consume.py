@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from esker.engine import commands, events, limits
 from esker.engine.config import Pause
 from esker.engine.ids import PARTITION_SHIFT, PLACE_MASK, TIME_SHIFT, message_id
-from esker.engine.limits import SEQ_MAX
+from esker.engine.limits import SEQ_BITS, SEQ_MAX
 from esker.engine.queues import clockwork, deadletters, picking, pressure
 from esker.engine.queues.backoff import backoff_ms
 from esker.engine.queues.job import Job, JobState
@@ -85,13 +85,27 @@ def deliver_next(machine: Machine, topic: Topic, claim: commands.Lease, now: int
 
 def _next_job(topic: Topic) -> tuple[QueuePartition, Job] | None:
     """The best ready job of all partitions. Exact: every partition's best is at hand."""
-    best = None
-    best_partition = topic.partitions[0]
+    best: tuple[int, int, int, int] | None = None
     for partition in topic.partitions:
         key = partition.first_ready()
-        if key is not None and (best is None or key < best):
-            best, best_partition = key, partition
-    return None if best is None else (best_partition, best_partition.jobs[best & SEQ_MAX])
+        if key is not None and (best is None or key >> SEQ_BITS <= best[0]):
+            order = delivery_order(partition, key)
+            if best is None or order < best:
+                best = order
+    if best is None:
+        return None
+    partition = topic.partitions[best[3]]
+    return partition, partition.jobs[best[2]]
+
+
+def delivery_order(partition: QueuePartition, key: int) -> tuple[int, int, int, int]:
+    """How the ready jobs of several partitions are put in one order: priority, time, seq, partition.
+
+    The seqs of two partitions count different things, so time comes before them. Jobs without a key take turns among
+    the partitions: those of one millisecond leave as they came, too.
+    """
+    seq = key & SEQ_MAX
+    return key >> SEQ_BITS, partition.jobs[seq].created_ms, seq, partition.index
 
 
 def _deliver_run(
