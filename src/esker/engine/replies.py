@@ -56,15 +56,22 @@ class CohortLeased(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """How many of the named jobs were changed, and which were not (unknown, stale or in another state)."""
+    """How many of the named jobs were changed, and which were not (unknown, stale or in another state).
+
+    `takers`: of those missed jobs that are leased to somebody else, who took them.
+    """
 
     count: int
     missed: Sequence[int] = ()
+    takers: Sequence[int] = ()
 
 
 class Extended(msgspec.Struct, frozen=True):
+    """`missed` and `takers` as in `Done`."""
+
     deadlines_ms: dict[int, int]
     missed: Sequence[int] = ()
+    takers: Sequence[int] = ()
 
 
 class StillWorking(msgspec.Struct, frozen=True, gc=False):

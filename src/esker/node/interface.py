@@ -108,8 +108,11 @@ class Broker(Protocol):
         timeout_ms: int,
         deliver: Callable[[Leased | None], None],
         lease: Lease | None = None,
+        taker: int = 0,
     ) -> Waiter:
         """Waits, first come first served on each topic, for one job of any of `topics`, or for what `lease` asks for.
+
+        One job of any is leased for `taker` (`Lease.taker`).
 
         `deliver` is called once, never before this returns: with the leases (then `gate` covers them), or with None
         when `timeout_ms` (0: never) has passed. `deliver` must not call `handle`. Where the topic's claims share,

@@ -156,8 +156,9 @@ class Node:
         timeout_ms: int,
         deliver: Callable[[Leased | None], None],
         lease: Lease | None = None,
+        taker: int = 0,
     ) -> Waiter:
-        return self._shard.wait_for_jobs(topics, timeout_ms, deliver, lease)
+        return self._shard.wait_for_jobs(topics, timeout_ms, deliver, lease, taker)
 
     def claim(self, command: Lease, deliver: Answer) -> Claim:
         return self._shard.claim(command, deliver)

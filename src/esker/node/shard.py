@@ -200,10 +200,15 @@ class Shard:
     # -- waiting for jobs
 
     def wait_for_jobs(
-        self, topics: Sequence[bytes], timeout_ms: int, deliver: Deliver, lease: commands.Lease | None = None
+        self,
+        topics: Sequence[bytes],
+        timeout_ms: int,
+        deliver: Deliver,
+        lease: commands.Lease | None = None,
+        taker: int = 0,
     ) -> Waiter:
         """Serves one job (or what `lease` asks for) of the first of `topics` that gets one; None after `timeout_ms`."""
-        waiter = Waiter(topics, deliver, lease)
+        waiter = Waiter(topics, deliver, lease, taker)
         self._waiting.enter(waiter)
         if timeout_ms:
             timer = self._loop.call_later(timeout_ms / 1000, waiter.serve, None)
@@ -259,7 +264,7 @@ class Shard:
                 self._cohorts.open(name, jitter_ms)
                 continue
             while (waiter := self._waiting.first(name)) is not None:
-                reply = machine.handle(waiter.lease or commands.Lease(name), self._clock.now_ms())
+                reply = machine.handle(waiter.lease_of(name), self._clock.now_ms())
                 if not isinstance(reply, Leased) or not reply.deliveries:
                     break
                 waiter.serve(reply)
@@ -271,7 +276,7 @@ class Shard:
     def _share(self, topic: bytes, claims: list[Claim]) -> None:
         """A window of claims has ended: one pass for all of them, and for everybody who waits."""
         waiters = self._waiting.of(topic)
-        wanted = [claim.command for claim in claims] + [waiter.lease or commands.Lease(topic) for waiter in waiters]
+        wanted = [claim.command for claim in claims] + [waiter.lease_of(topic) for waiter in waiters]
         if not wanted:
             return
         reply = self.handle(commands.LeaseCohort(topic, wanted))

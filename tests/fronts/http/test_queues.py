@@ -196,16 +196,20 @@ def resp(shared_broker: Broker) -> Iterator[redis.Redis]:
         yield client
 
 
+def _run(client: redis.Redis, *arguments: str | int) -> None:
+    client.execute_command(*arguments)  # type: ignore[no-untyped-call]
+
+
 @pytest.fixture
 def wide(resp: redis.Redis, topic: str) -> str:
     """A queue of four partitions, which only the Redis front can make."""
-    resp.execute_command("TOPIC", "CREATE", topic, "partitions", 4, "lease_ms", 60_000)
+    _run(resp, "TOPIC", "CREATE", topic, "partitions", 4, "lease_ms", 60_000)
     return topic
 
 
 def test_a_claim_of_several_lists_the_best_first(web: Web, resp: redis.Redis, topic: str) -> None:
     for body, priority in (("low", 9), ("high", -9), ("middle", 0)):
-        resp.execute_command("ADDJOB", topic, body, 0, "PRIORITY", priority)
+        _run(resp, "ADDJOB", topic, body, 0, "PRIORITY", priority)
     assert [job["data"] for job in web.claim(topic, "w", max=3)] == ["high", "middle", "low"]
 
 
@@ -217,7 +221,7 @@ def test_what_a_claim_of_many_partitions_leases_can_be_settled_by_its_lease_ids(
     web: Web, resp: redis.Redis, wide: str
 ) -> None:
     for number in range(12):
-        resp.execute_command("ADDJOB", wide, number, 0)
+        _run(resp, "ADDJOB", wide, number, 0)
     jobs = web.claim(wide, "w", max=12)
     assert [job["data"] for job in jobs] == list(range(12))
     assert {job["$partition"] for job in jobs} == set(range(4))

@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
         "_arrived", "_backlog", "_backlog_bytes", "_encode", "_ended", "_reading", "_unheard", "_waiter", "_was_quiet",
         "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "gathered", "held", "id",
         "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk",
-        "out", "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
+        "out", "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "taker", "transport", "unsettled",
     )  # fmt: skip
 
     def __init__(self, server: RespServer) -> None:
@@ -54,6 +54,7 @@ class Connection(asyncio.Protocol):
         self.ids = server.ids
         self.id = 0
         self.name = b""
+        self.taker = 0  # who takes the leases of this client (takers.py)
         self.library = {b"LIB-NAME": b"", b"LIB-VER": b""}
         self.proto = 2
         self.null_bulk = encoding.NULL_BULK
@@ -290,6 +291,13 @@ class Connection(asyncio.Protocol):
             self.out.append(encoding.error(f"ERR {self.parser.error}"))
             self.closing = True
 
+    def rename(self, name: bytes) -> None:
+        """Connections of one name are one client; an empty one is none."""
+        takers = self.server.takers
+        takers.leave(self.taker)
+        self.name = name
+        self.taker = takers.enter(name)
+
     # -- holding
 
     @property
@@ -303,7 +311,7 @@ class Connection(asyncio.Protocol):
 
     def wait_for_jobs(self, topics: Sequence[bytes], timeout_ms: int, encode: Callable[[Leased], bytes]) -> None:
         self._encode = encode
-        self.hold(self.broker.wait_for_jobs(topics, timeout_ms, self._delivered))
+        self.hold(self.broker.wait_for_jobs(topics, timeout_ms, self._delivered, taker=self.taker))
 
     def _delivered(self, leased: Leased | None) -> None:
         assert self._encode is not None

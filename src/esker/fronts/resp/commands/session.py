@@ -102,7 +102,7 @@ def hello(client: Connection, arguments: list[bytes]) -> bytes:
             "same time"
         )
     if name is not None:
-        client.name = name
+        client.rename(name)
     client.proto = version
     client.null_bulk = encoding.NULL if version == 3 else encoding.NULL_BULK
     client.null_array = encoding.NULL if version == 3 else encoding.NULL_ARRAY
