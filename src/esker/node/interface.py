@@ -51,6 +51,10 @@ class SettingsView(Protocol):
     def memory_limit_bytes(self) -> int: ...
 
     @property
+    def clock_jump_max_s(self) -> int:
+        """How far the wall clock may be off and still be believed; 0: any."""
+
+    @property
     def queue_durability(self) -> Durability:
         """Of a queue that is made on first use, without a config."""
 
@@ -147,6 +151,9 @@ class Broker(Protocol):
 
     def config_of(self, topic: bytes) -> TopicConfig | None:
         """The config of a topic, None when there is none. A look, which changes and touches nothing."""
+
+    def given_config(self, topic: bytes) -> TopicConfig | None:
+        """The config that somebody gave a topic; None when there is none, as for a queue that was made on first use."""
 
     def blocked_on(self, topic: bytes) -> int:
         """How many waiters wait for this topic."""
