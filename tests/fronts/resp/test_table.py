@@ -17,7 +17,7 @@ DISQUE = {
 }  # fmt: skip
 WIDER = {"HELLO": -1, "WORKING": -2, "AUTH": -2, "COMMAND": -1, "QUIT": -1}
 SEED = {"GETJOBS": "GETJOB", "QUEUE": "ENQUEUE", "SCANJOBS": "JSCAN", "SCANQUEUES": "QSCAN"}
-OWN = {"TOPIC", "DLQ", "JOB", "ECHO", "SELECT"}
+OWN = {"TOPIC", "DLQ", "JOB", "ECHO", "SELECT", "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"}
 
 
 @pytest.mark.parametrize(("name", "arity"), [*DISQUE.items(), *WIDER.items()])

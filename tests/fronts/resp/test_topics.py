@@ -88,7 +88,8 @@ def test_a_job_that_fails_too_often_is_buried_and_can_be_replayed(wire: Wire, qu
 
 def test_the_config_of_a_queue_is_for_jobs_that_name_no_times(wire: Wire, queue: bytes) -> None:
     wire("TOPIC", "CREATE", queue, "lease_ms", 7000)
-    for options in ([], ["PRIORITY", 3], ["DELAY", 0]):
+    no_times: list[list[str | int]] = [[], ["PRIORITY", 3], ["DELAY", 0]]
+    for options in no_times:
         shown = pairs(wire("SHOW", job_id(wire("ADDJOB", queue, "body", 0, *options))))
         assert (shown["ttl"], shown["retry"]) == (0, 7), "it never expires"
     assert isinstance(wire("ADDJOB", queue, "far", 0, "DELAY", 2 * 86_400), str)

@@ -31,6 +31,7 @@ from esker.fronts.resp.errors import failed
 from esker.fronts.resp.options import HELD_BYTES_MAX
 from esker.fronts.resp.parser import Arguments, Parser
 from esker.fronts.resp.sockets import address, tune
+from esker.fronts.resp.transactions import Transaction
 
 if TYPE_CHECKING:
     from esker.fronts.resp.server import RespServer
@@ -43,9 +44,10 @@ class Cancellable(Protocol):
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_arrived", "_backlog", "_backlog_bytes", "_encode", "_ended", "_reading", "_unheard", "_waiter", "_was_quiet",
-        "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "gathered", "held", "id",
-        "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk",
-        "out", "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "taker", "transport", "unsettled",
+        "authenticated", "broker", "careful", "closing", "congestion", "connected_at", "executing", "gathered", "held",
+        "id", "ids", "last_entry", "lasting", "library", "local", "monitoring", "muted", "name", "null_array",
+        "null_bulk", "out", "parser", "peer", "proto", "queued", "seen_at", "server", "skip_next", "taker",
+        "transaction", "transport", "unsettled",
     )  # fmt: skip
 
     def __init__(self, server: RespServer) -> None:
@@ -64,6 +66,8 @@ class Connection(asyncio.Protocol):
         self.skip_next = False  # CLIENT REPLY SKIP
         self.monitoring = False
         self.careful = False
+        self.transaction: Transaction | None = None  # between MULTI and EXEC
+        self.executing = False  # its EXEC: nothing may wait
         self.connected_at = self.seen_at = server.loop.time()
         self.last_entry: Entry | None = None
         self.transport: asyncio.Transport | None = None
@@ -242,7 +246,13 @@ class Connection(asyncio.Protocol):
         """Checks in Redis's order: known, arity, password, pause. Empty bytes: no reply is wanted."""
         reply = self._refusal(entry, arguments)
         skip = self.skip_next
-        if reply is None:
+        if self.transaction is not None and not (entry is not None and entry.at_once):
+            self.skip_next = False
+            if reply is None and entry is not None:
+                reply = self.transaction.keep(entry, arguments)
+            else:
+                self.transaction.broken = True
+        elif reply is None:
             assert entry is not None
             if self.server.pauses(entry):
                 self._backlog.append(arguments)
@@ -279,7 +289,12 @@ class Connection(asyncio.Protocol):
         """`careful` is true when any rare thing applies to this client."""
         server = self.server
         self.careful = bool(
-            not self.authenticated or self.muted or self.skip_next or server.monitors or server.paused_until
+            not self.authenticated
+            or self.muted
+            or self.skip_next
+            or self.transaction is not None
+            or server.monitors
+            or server.paused_until
         )
         self.parser.trusted = self.authenticated
 

@@ -64,7 +64,7 @@ def getjob(client: Connection, arguments: list[bytes]) -> bytes | None:
         if client.broker.lasts(leased):
             client.lasting = reply
         return reply
-    if wanted.nohang:
+    if wanted.nohang or client.executing:  # nothing waits inside a transaction
         return client.null_array
     if client.server.leaving:
         raise CommandError("LEAVING this node is leaving the cluster, not allowed to block")

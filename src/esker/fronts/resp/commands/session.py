@@ -48,13 +48,13 @@ def select(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.OK
 
 
-@command(b"QUIT", -1, "fast", "no-auth", "always")
+@command(b"QUIT", -1, "fast", "no-auth", "always", "at-once")
 def quit_(client: Connection, arguments: list[bytes]) -> bytes:
     client.close_after_replies()
     return encoding.OK
 
 
-@command(b"AUTH", -2, "fast", "no-auth", "no-monitor", "always")
+@command(b"AUTH", -2, "fast", "no-auth", "no-monitor", "always", "no-multi")
 def auth(client: Connection, arguments: list[bytes]) -> bytes:
     if len(arguments) > 3:
         raise CommandError("ERR syntax error")
@@ -79,7 +79,7 @@ def _log_in(client: Connection, user: bytes, password: bytes) -> None:
         raise CommandError(_WRONG_PASSWORD)
 
 
-@command(b"HELLO", -1, "fast", "no-auth", "no-monitor", "always")
+@command(b"HELLO", -1, "fast", "no-auth", "no-monitor", "always", "no-multi")
 def hello(client: Connection, arguments: list[bytes]) -> bytes:
     if len(arguments) == 1:
         if not client.authenticated:
