@@ -20,9 +20,9 @@ from esker.engine.commands import (
     Tick,
 )  # fmt: skip
 from esker.engine.config import Durability, TopicConfig, TopicType
-from esker.engine.ids import place
+from esker.engine.ids import PARTITION_SHIFT, SLOT_MASK, place, slot
 from esker.engine.queues.lifecycle import moves_of
-from esker.engine.replies import Delivery, Done, Leased, SeqsDone
+from esker.engine.replies import Delivery, Done, Leased, SlotsDone
 from esker.errors import Code
 from tests.engine.audit import audit
 from tests.engine.dump import dump
@@ -51,8 +51,8 @@ def seqs(deliveries: list[Delivery]) -> list[int]:
     return [place(delivery.id).seq for delivery in deliveries]
 
 
-def settle(rig: Rig, command: Command) -> SeqsDone:
-    done = expect(SeqsDone, rig.do(command))
+def settle(rig: Rig, command: Command) -> SlotsDone:
+    done = expect(SlotsDone, rig.do(command))
     audit(rig.machine)
     return done
 
@@ -60,7 +60,7 @@ def settle(rig: Rig, command: Command) -> SeqsDone:
 def test_an_ack_removes_the_job_and_counts_what_is_left() -> None:
     rig = queue()
     claim(rig, 2)
-    assert settle(rig, AckHeld(Q, [1], WORKER)) == SeqsDone(1, [], ready=1, in_flight=1)
+    assert settle(rig, AckHeld(Q, [1], WORKER)) == SlotsDone(1, [], ready=1, in_flight=1)
     assert rig.stats().acked == 1
     assert dump(rig.replayed()) == dump(rig.machine)
 
@@ -68,8 +68,8 @@ def test_an_ack_removes_the_job_and_counts_what_is_left() -> None:
 def test_an_ack_may_be_repeated_and_is_then_skipped() -> None:
     rig = queue()
     claim(rig)
-    assert settle(rig, AckHeld(Q, [1, 1, 99], WORKER)) == SeqsDone(1, [1, 99], 2, 0)
-    assert settle(rig, AckHeld(Q, [1], WORKER)) == SeqsDone(0, [1], 2, 0)
+    assert settle(rig, AckHeld(Q, [1, 1, 99], WORKER)) == SlotsDone(1, [1, 99], 2, 0)
+    assert settle(rig, AckHeld(Q, [1], WORKER)) == SlotsDone(0, [1], 2, 0)
     assert rig.last == []
 
 
@@ -124,14 +124,14 @@ def test_a_late_ack_finds_the_job_ready_again() -> None:
     rig = queue(1)
     claim(rig)
     rig.now += 1001
-    assert settle(rig, AckHeld(Q, [1], WORKER)) == SeqsDone(0, [1], ready=1, in_flight=0)
+    assert settle(rig, AckHeld(Q, [1], WORKER)) == SlotsDone(0, [1], ready=1, in_flight=0)
 
 
 def test_a_nack_gives_back_at_once_or_later_and_a_delayed_job_counts_nowhere() -> None:
     rig = queue()
     claim(rig, 2)
-    assert settle(rig, NackHeld(Q, [1], WORKER, delay_ms=500)) == SeqsDone(1, [], ready=1, in_flight=1)
-    assert settle(rig, NackHeld(Q, [2], WORKER)) == SeqsDone(1, [], ready=2, in_flight=0)
+    assert settle(rig, NackHeld(Q, [1], WORKER, delay_ms=500)) == SlotsDone(1, [], ready=1, in_flight=1)
+    assert settle(rig, NackHeld(Q, [2], WORKER)) == SlotsDone(1, [], ready=2, in_flight=0)
     assert seqs(rig.lease(5)) == [2, 3]
     rig.now += 500
     (back,) = claim(rig)
@@ -143,7 +143,7 @@ def test_an_extension_sets_the_deadline_and_counts_no_delivery() -> None:
     claim(rig)
     rig.now += 700
     done = settle(rig, ExtendHeld(Q, [1, 2], WORKER, 400))
-    assert done == SeqsDone(1, [2], 0, 1, {1: rig.now + 400})
+    assert done == SlotsDone(1, [2], 0, 1, {1: rig.now + 400})
     rig.pass_ms(401)
     assert claim(rig)[0].attempts == 2
 
@@ -196,15 +196,31 @@ def test_settling_wakes_those_who_wait_for_room_or_jobs() -> None:
 def test_what_cannot_be_asked_is_refused_with_its_name(command: Callable[..., Command]) -> None:
     rig = queue()
     rig.do(CreateTopic(b"log", TopicConfig(type=TopicType.LOG)))
-    rig.do(CreateTopic(b"wide", TopicConfig(partitions=2)))
     missing = rig.refused(command(b"nowhere", [1], WORKER))
     assert (missing.code, missing.detail) == (Code.TOPIC_NOT_FOUND, {"topic": b"nowhere"})
     log = rig.refused(command(b"log", [1], WORKER))
     assert (log.code, log.detail) == (Code.NOT_A_QUEUE, {"topic": b"log"})
-    wide = rig.refused(command(b"wide", [1], WORKER))
-    assert wide.code == Code.BAD_REQUEST
-    assert "2 partitions" in wide.message
     assert rig.code(command(Q, [1, 2], WORKER, [7])) == Code.BAD_REQUEST
+
+
+@pytest.mark.parametrize("command", SETTLING)
+def test_a_slot_names_a_job_in_any_partition(command: Callable[..., Command]) -> None:
+    rig = Rig(TopicConfig(partitions=4, lease_ms=1000))
+    rig.add_many(*(b"%d" % number for number in range(8)))
+    held = rig.lease(6, holder=WORKER)
+    slots = [each.id & SLOT_MASK for each in held]
+    assert len({slot >> PARTITION_SHIFT for slot in slots}) == 4
+    before = dump(rig.machine)
+    seq_of_none = slot(7, 1)
+    assert settle(rig, command(Q, [*slots, seq_of_none], OTHER)).skipped == [*slots, seq_of_none]
+    assert settle(rig, command(Q, slots, WORKER, [1] * 6)).skipped == slots
+    assert dump(rig.machine) == before
+    done = settle(rig, command(Q, [*slots, slots[0]], WORKER, [*(each.token for each in held), None]))
+    assert (done.count, done.skipped) == (6, [slots[0]])
+    stats = rig.stats()
+    assert (done.ready, done.in_flight) == (stats.ready, stats.leased)
+    assert set(done.deadlines_ms) in (set(), set(slots))
+    assert dump(rig.replayed()) == dump(rig.machine)
 
 
 @pytest.mark.parametrize("command", SETTLING)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from esker.engine import limits
 from esker.engine.commands import ConfigureTopic, Details, Nack, Peek, Release, Reprioritise, Requeue, Withdraw
 from esker.engine.config import Mode, TopicConfig
+from esker.engine.ids import place
+from esker.engine.placement import partition_of
 from esker.engine.replies import Jobs
 from tests.engine.audit import audit
 from tests.engine.rig import Q, Rig, expect
@@ -142,3 +144,44 @@ def test_peek_from_the_end_shows_the_latest_arrivals_first() -> None:
         rig.now += 1
     assert [job.payload for job in expect(Jobs, rig.do(Peek(Q, 3, newest=True))).jobs] == [b"4", b"3", b"2"]
     assert expect(Jobs, rig.do(Peek(b"nowhere"))).jobs == ()
+
+
+# -- several partitions
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_equal_jobs_of_several_partitions_leave_as_they_came(mode: Mode) -> None:
+    rig = Rig(TopicConfig(partitions=4, mode=mode))
+    bodies = [b"%d" % number for number in range(11)]
+    rig.add_many(*bodies[:6])  # of one millisecond
+    for body in bodies[6:]:
+        rig.now += 1
+        rig.add(body)
+    peeked = expect(Jobs, rig.do(Peek(Q, 20))).jobs
+    assert [job.payload for job in peeked] == bodies
+    newest = expect(Jobs, rig.do(Peek(Q, 20, newest=True))).jobs
+    assert [job.payload for job in newest] == bodies[::-1]
+    assert [job.payload for job in rig.lease(5)] == bodies[:5]
+    assert rig.drain() == bodies[5:]
+
+
+def test_time_goes_before_the_seqs_of_different_partitions() -> None:
+    """A partition that holds many keys counts further than one that holds few."""
+    rig = Rig(TopicConfig(partitions=2))
+    crowded = rig.add(b"first", partition_key=b"a")
+    keys = [b"k%d" % number for number in range(20)]
+    other = next(key for key in keys if partition_of(key, 2) != place(crowded).partition)
+    for number in range(3):
+        rig.now += 1
+        rig.add(b"crowded %d" % number, partition_key=b"a")
+    rig.now += 1
+    rig.add(b"last", partition_key=other)
+    assert rig.drain() == [b"first", b"crowded 0", b"crowded 1", b"crowded 2", b"last"]
+
+
+def test_priority_goes_before_time_in_several_partitions() -> None:
+    rig = Rig(TopicConfig(partitions=3))
+    for number, priority in enumerate(PRIORITIES):
+        rig.now += 1
+        rig.add(b"%d" % number, priority)
+    assert rig.drain() == [b"%d" % number for number in [4, 3, 2, 6, 0, 5, 1]]

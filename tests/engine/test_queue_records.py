@@ -133,16 +133,9 @@ def test_a_bad_record_refuses_the_whole_write_and_makes_no_topic(records: list[N
     assert dump(rig.machine) == before
 
 
-@pytest.mark.parametrize(
-    ("config", "code"),
-    [
-        (TopicConfig(partitions=2), Code.BAD_REQUEST),
-        (TopicConfig(max_payload_bytes=3), Code.RECORD_TOO_LARGE),
-    ],
-)
-def test_a_queue_that_cannot_take_records_says_so(config: TopicConfig, code: Code) -> None:
-    rig = Rig(config)
-    assert rig.code(Append(Q, [NewRecord(b"1234")])) == code
+def test_a_queue_that_cannot_take_records_says_so() -> None:
+    rig = Rig(TopicConfig(max_payload_bytes=3))
+    assert rig.code(Append(Q, [NewRecord(b"1234")])) == Code.RECORD_TOO_LARGE
 
 
 def test_a_paused_queue_and_a_full_shard_refuse_records() -> None:
@@ -272,13 +265,36 @@ def test_a_reader_that_is_caught_up_gets_nothing() -> None:
     assert read(rig, 1) == Records([], 1, 1, 1, None, 0)
 
 
-@pytest.mark.parametrize("command", [Read(b"wide"), DeleteRecords(b"wide", 5), Append(b"wide", [NewRecord(b"1")])])
+@pytest.mark.parametrize("command", [Read(b"wide"), DeleteRecords(b"wide", 5), DeleteRecords(b"wide", 5, b"tag")])
 def test_records_have_one_order_so_a_queue_of_many_partitions_has_none(command: Command) -> None:
     rig = Rig()
     rig.do(CreateTopic(b"wide", TopicConfig(partitions=3)))
     refusal = rig.refused(command)
     assert (refusal.code, "3 partitions" in refusal.message) == (Code.BAD_REQUEST, True)
     assert rig.code(Read(b"nowhere")) == Code.TOPIC_NOT_FOUND
+
+
+def test_a_write_to_a_queue_of_many_partitions_goes_to_one_of_them_as_a_whole() -> None:
+    rig = Rig(TopicConfig(partitions=3))
+    homes = []
+    for _ in range(3):
+        written = expect(Written, rig.do(Append(Q, [NewRecord(b"1"), NewRecord(b"2")])))
+        assert (written.first_seq, written.last_seq) == (1, 2)
+        homes.append(written.partition)
+    assert sorted(home for home in homes if home is not None) == [0, 1, 2]
+    first = expect(Written, rig.do(Append(Q, [NewRecord(b"3")], key=b"k")))
+    again = expect(Written, rig.do(Append(Q, [NewRecord(b"3")], key=b"k")))
+    assert (again.deduped, again.first_seq, again.partition) == (True, first.first_seq, first.partition)
+    assert len(rig.lease(10)) == 7
+    assert dump(rig.replayed()) == dump(rig.machine)
+
+
+def test_a_delete_by_tag_reaches_every_partition() -> None:
+    rig = Rig(TopicConfig(partitions=3))
+    for number in range(9):
+        rig.do(Append(Q, [NewRecord(b"%d" % number, b"odd" if number % 2 else b"even")]))
+    assert expect(Deleted, rig.do(DeleteRecords(Q, tag=b"odd"))).deleted == 4
+    assert rig.drain() == [b"0", b"2", b"4", b"6", b"8"]
 
 
 # -- the first record

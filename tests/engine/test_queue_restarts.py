@@ -19,7 +19,7 @@ from esker.engine.commands import (
 )  # fmt: skip
 from esker.engine.config import Durability, TopicConfig
 from esker.engine.queues.job import Job, decode_jobs, encode_job
-from esker.engine.replies import Deleted, Delivery, Leased, Records, SeqsDone, TopicStatus, TopicView, Written
+from esker.engine.replies import Deleted, Delivery, Leased, Records, SlotsDone, TopicStatus, TopicView, Written
 from esker.testing.engine import Engine
 from tests.engine.audit import audit
 from tests.engine.rig import Q, expect
@@ -57,7 +57,7 @@ def test_leases_end_with_the_process_unless_they_are_durable(checkpointed: bool)
     (lost,) = claim(engine)
     come_back(engine, checkpointed)
     assert (status(engine).ready, status(engine).in_flight) == (3, 0)
-    assert expect(SeqsDone, engine.handle(AckHeld(Q, [1], WORKER, [lost.token]))).skipped == [1]
+    assert expect(SlotsDone, engine.handle(AckHeld(Q, [1], WORKER, [lost.token]))).skipped == [1]
     (again,) = claim(engine)
     assert (again.id, again.attempts) == (lost.id, 2)
     come_back(engine, checkpointed)
@@ -74,7 +74,7 @@ def test_durable_leases_and_those_of_the_redis_front_survive_with_their_holder(
     come_back(engine, checkpointed)
     assert (status(engine).ready, status(engine).in_flight) == (1, 2)
     assert engine.machine.names[Q].partitions[0].holders == {1: WORKER, 2: WORKER}
-    done = expect(SeqsDone, engine.handle(AckHeld(Q, [1, 2], WORKER, [first.token, second.token])))
+    done = expect(SlotsDone, engine.handle(AckHeld(Q, [1, 2], WORKER, [first.token, second.token])))
     assert (done.count, done.skipped) == (2, [])
 
 

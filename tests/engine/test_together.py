@@ -15,7 +15,7 @@ from esker.engine.events import JobAcked, JobLeased, JobsAcked, JobsLeased, deco
 from esker.engine.ids import place
 from esker.engine.machine import Machine
 from esker.engine.queues.lifecycle import moves_of
-from esker.engine.replies import CohortLeased, Delivery, Done, Leased, SeqsDone
+from esker.engine.replies import CohortLeased, Delivery, Done, Leased, SlotsDone
 from tests.engine.audit import audit
 from tests.engine.dump import Dump, dump
 from tests.engine.rig import Q, Rig, expect
@@ -110,7 +110,7 @@ def _unleased(job_id: int) -> Delivery:
 def _ack(rig: Rig, jobs: list[Delivery], fenced: bool, held: bool) -> tuple[int, list[int]]:
     tokens = [job.token for job in jobs] if fenced else None
     if held:
-        told = expect(SeqsDone, rig.do(AckHeld(Q, [place(job.id).seq for job in jobs], b"w", tokens)))
+        told = expect(SlotsDone, rig.do(AckHeld(Q, [place(job.id).seq for job in jobs], b"w", tokens)))
         return told.count, list(told.skipped)
     done = expect(Done, rig.do(Ack([job.id for job in jobs], tokens)))
     return done.count, list(done.missed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,3 +87,68 @@ def test_asking_often_makes_it_neither_slow_nor_fast() -> None:
         sky.pass_s(0.00005)
         clock.now_ms()
     assert abs(clock.now_ms() - first - 1000) <= 1
+
+
+# -- a wall clock that is not believed
+
+DAY_S, YEAR_S = 86_400, 365 * 86_400
+LAST_MS = 1_700_000_000_000  # what the shard saw last; the sky's wall clock begins there
+
+
+@pytest.mark.parametrize("expected_ms", [None, LAST_MS + 3_600_000])
+def test_a_start_far_ahead_goes_on_from_what_is_known_until_it_is_confirmed(expected_ms: int | None) -> None:
+    sky = Sky()
+    sky.wall += YEAR_S
+    clock = Clock(LAST_MS, lambda: sky.wall, lambda: sky.monotonic, expected_ms=expected_ms)
+    known = expected_ms or LAST_MS
+    assert (clock.now_ms(), clock.held) == (known, True)
+    sky.pass_s(100)
+    assert clock.now_ms() == known + 100_000, "time passes as it does, and leans nowhere"
+    clock.trust(0)
+    assert (clock.now_ms(), clock.held) == (int(sky.wall * 1000), False)
+
+
+def test_a_start_after_a_stop_of_a_night_believes_the_wall() -> None:
+    sky = Sky()
+    sky.wall += 12 * 3600
+    clock = sky.clock(LAST_MS)
+    assert (clock.now_ms(), clock.held) == (int(sky.wall * 1000), False)
+
+
+def test_a_start_on_a_machine_that_knows_better_does_not_leap_at_all() -> None:
+    sky = Sky()
+    sky.wall += 12 * 3600
+    clock = Clock(LAST_MS, lambda: sky.wall, lambda: sky.monotonic, expected_ms=LAST_MS + 60_000)
+    assert (clock.now_ms(), clock.held) == (LAST_MS + 60_000, False)
+    sky.pass_s(10)
+    assert clock.now_ms() == LAST_MS + 71_000
+
+
+@pytest.mark.parametrize("leap_s", [YEAR_S, -YEAR_S])
+def test_a_long_leap_while_running_is_not_leant_towards_and_ends_when_it_is_undone(leap_s: int) -> None:
+    sky = Sky()
+    clock = sky.clock()
+    before = clock.now_ms()
+    sky.wall += leap_s
+    sky.pass_s(100)
+    assert (clock.now_ms(), clock.held) == (before + 100_000, True)
+    sky.wall -= leap_s
+    sky.pass_s(1)
+    assert (clock.now_ms(), clock.held) == (before + 101_000, False)
+
+
+def test_a_leap_back_that_is_confirmed_slows_time_and_never_turns_it() -> None:
+    sky = Sky()
+    clock = sky.clock()
+    before = clock.now_ms()
+    sky.wall -= 2 * DAY_S
+    clock.trust(3 * DAY_S * 1000)
+    assert (clock.now_ms(), clock.held) == (before, False)
+    sky.pass_s(10)
+    assert clock.now_ms() == before + 9000
+
+
+def test_a_new_directory_has_no_time_of_its_own() -> None:
+    sky = Sky()
+    sky.wall += YEAR_S
+    assert sky.clock().now_ms() == int(sky.wall * 1000)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from esker.engine import limits
 from esker.engine.commands import Details, NewJob, NewRecord
 from esker.engine.config import Discard, Durability, Mode, Pause, TopicConfig
-from esker.engine.ids import message_id, place
+from esker.engine.ids import message_id, place, slot
 from esker.engine.queues.job import JobState
 
 READY, DELAYED, LEASED, WITHDRAWN, SPENT = JobState
@@ -45,6 +45,10 @@ class ModelJob:
     @property
     def id(self) -> int:
         return message_id(self.created_ms, self.number, self.partition, self.seq)
+
+    @property
+    def slot(self) -> int:
+        return slot(self.partition, self.seq)
 
 
 @dataclass
@@ -80,7 +84,11 @@ class ModelTopic:
     def in_order(self) -> list[ModelJob]:
         """The ready jobs as they will be delivered."""
         sign = {Mode.MIN: 1, Mode.MAX: -1, Mode.FIFO: 0}[self.config.mode]
-        return sorted(self.in_state(READY), key=lambda job: (sign * job.priority, job.seq, job.partition))
+        wide = self.config.partitions > 1  # the seqs of two partitions count different things: time goes before them
+        return sorted(
+            self.in_state(READY),
+            key=lambda job: (sign * job.priority, job.created_ms if wide else 0, job.seq, job.partition),
+        )
 
     # -- as records
 
@@ -209,20 +217,23 @@ class Model:
             if job.details is None or not any(self._is_fresh(topic, key, now) for key in _keys(job.details))
         ]
 
-    def known_write(self, name: bytes, key: bytes, now: int) -> tuple[int, int] | None:
-        """The first and last seq of an earlier write with this key."""
+    def known_write(self, name: bytes, key: bytes, now: int) -> tuple[int, int, int] | None:
+        """The first and last seq of an earlier write with this key, and their partition."""
         topic = self.topics[name]
         if not key or not self._is_fresh(topic, b"write " + key, now):
             return None
         _, first_id, count = topic.remembered[b"write " + key]
-        first = place(first_id).seq
-        return first, first + count - 1
+        _, _, partition, first = place(first_id)
+        return first, first + count - 1, partition
 
-    def append(self, name: bytes, records: Sequence[NewRecord], key: bytes, now: int) -> tuple[int, int]:
+    def append(
+        self, name: bytes, records: Sequence[NewRecord], key: bytes, partition: int, now: int
+    ) -> tuple[int, int]:
+        """To the partition that the engine chose."""
         topic = self.topics[name]
         added = []
         for record in records:
-            job = self._add(topic, 0, record.data, 0, now)
+            job = self._add(topic, partition, record.data, 0, now)
             job.tag, job.node = record.tag, record.node
             job.expires_ms = now + topic.config.ttl_ms if topic.config.ttl_ms else 0
             added.append(job)

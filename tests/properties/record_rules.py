@@ -22,7 +22,7 @@ from esker.engine.commands import (
 )  # fmt: skip
 from esker.engine.config import Durability, Pause, TopicConfig
 from esker.engine.ids import message_id, place
-from esker.engine.replies import CohortLeased, Deleted, Records, Reply, SeqsDone, Tombstone, TopicStatus, Written
+from esker.engine.replies import CohortLeased, Deleted, Records, Reply, SlotsDone, Tombstone, TopicStatus, Written
 from esker.errors import Code, Refusal
 from tests.engine.rig import expect
 from tests.properties.model import LEASED, READY, ModelJob, ModelTopic
@@ -36,6 +36,12 @@ named = st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["none", "live", "
 
 
 class RecordRules(Stage):
+    def any_queue(self, name: bytes, reply: Reply) -> ModelTopic | None:
+        """The model of a topic that can be asked by slot; None when there is none, and the reply says so."""
+        if name not in self.model.topics:
+            assert expect(Refusal, reply).code == Code.TOPIC_NOT_FOUND
+        return self.model.topics.get(name)
+
     def one_partition(self, name: bytes, reply: Reply) -> ModelTopic | None:
         """The model of a topic that can be asked by seq; None when it cannot, and the reply says so."""
         topic = self.model.topics.get(name)
@@ -69,24 +75,25 @@ class RecordRules(Stage):
         topic = self.model.topics.get(name)
         config = QUEUES.get(name) or TopicConfig()
         reply = self.do(Append(name, records, key, config))
-        if (topic.config if topic is not None else config).partitions != 1:
-            assert expect(Refusal, reply).code == Code.BAD_REQUEST
-            return
         if topic is not None and topic.pause & Pause.IN:
             assert expect(Refusal, reply).code == Code.PAUSED
             return
         if topic is not None and (known := self.model.known_write(name, key, self.now)) is not None:
-            assert reply == Written(known[0], known[1], known[1], created=False, deduped=True)
+            first, last, home = known
+            partition = home if topic.config.partitions > 1 else None
+            assert reply == Written(first, last, last, created=False, deduped=True, partition=partition)
             return
         if topic is None:
             topic = self.model.make(name, config, self.now, lazy=False)
         if self.is_refused(topic, records, reply):
             return
-        first, last = self.model.append(name, records, key, self.now)
         written = expect(Written, reply)
+        assert (written.partition is None) == (topic.config.partitions == 1)
+        home = written.partition or 0
+        first, last = self.model.append(name, records, key, home, self.now)
         assert (written.first_seq, written.last_seq, written.head_seq, written.deduped) == (first, last, last, False)
-        ids = [message_id(self.now, topic.number, 0, seq) for seq in range(first, last + 1)]
-        assert first > self.given.get((topic.number, 0), 0), "a seq that was given out is given out again"
+        ids = [message_id(self.now, topic.number, home, seq) for seq in range(first, last + 1)]
+        assert first > self.given.get((topic.number, home), 0), "a seq that was given out is given out again"
         self.seen += ids
         self.untold += ids
 
@@ -152,24 +159,28 @@ class RecordRules(Stage):
         known = self.model.topics.get(name)
         before_seq = None if below is None or known is None else max(0, known.earliest() + below)
         reply = self.do(DeleteRecords(name, before_seq, tag, prefix))
-        topic = self.one_partition(name, reply)
+        topic = self.any_queue(name, reply) if before_seq is None else self.one_partition(name, reply)
         if topic is None:
             return
         if before_seq is None and tag is None:
             assert expect(Refusal, reply).code == Code.BAD_REQUEST
             return
         topic.expire_front(self.now)
+        partitions = range(topic.config.partitions)
         gone = [
             job
-            for job in topic.records()
+            for each in partitions
+            for job in topic.records(each)
             if (before_seq is None or job.seq < before_seq)
             and (tag is None or (job.tag.startswith(tag) if prefix else job.tag == tag))
         ]
         for job in gone:
             topic.jobs.remove(job)
-        left = topic.records()
+        left = [job for each in partitions for job in topic.records(each)]
+        head = max(topic.heads)
+        earliest = min((topic.earliest(each) for each in partitions if topic.records(each)), default=head + 1)
         assert expect(Deleted, reply) == Deleted(
-            len(gone), topic.earliest(), topic.heads[0], len(left), sum(len(job.payload) for job in topic.jobs)
+            len(gone), earliest, head, len(left), sum(len(job.payload) for job in topic.jobs)
         )
 
     @rule(at=places)
@@ -192,39 +203,39 @@ class RecordRules(Stage):
 
     # -- leases by seq and holder
 
-    def name_seqs(self, name: bytes, wanted: list[tuple[int, str]]) -> tuple[list[int], list[int | None]]:
+    def name_slots(self, name: bytes, wanted: list[tuple[int, str]]) -> tuple[list[int], list[int | None]]:
         """Seqs and tokens: mostly of jobs that were leased."""
         topic = self.model.topics.get(name)
         jobs = [] if topic is None else sorted(topic.jobs, key=lambda job: (job.state != LEASED, job.seq))[:8]
-        seqs: list[int] = []
+        slots: list[int] = []
         tokens: list[int | None] = []
         for number, kind in wanted:
             if number >= len(jobs):
-                seqs.append(number)
+                slots.append(number)
                 tokens.append(None)
                 continue
             job = jobs[number]
             known = self.tokens.get(job.id, [99])
-            seqs.append(job.seq)
+            slots.append(job.slot)
             tokens.append(None if kind == "none" else known[-1 if kind == "live" else 0])
-        return seqs, tokens
+        return slots, tokens
 
     def settled(
-        self, topic: ModelTopic, seqs: list[int], tokens: list[int | None], holder: bytes
+        self, topic: ModelTopic, slots: list[int], tokens: list[int | None], holder: bytes
     ) -> tuple[list[ModelJob], list[int]]:
-        """The jobs that a command of these may settle, each once; and the seqs it skips."""
+        """The jobs that a command of these may settle, each once; and the slots it skips."""
         good: list[ModelJob] = []
         skipped: list[int] = []
-        for seq, token in zip(seqs, tokens, strict=True):
-            job = next((job for job in topic.jobs if job.seq == seq), None)
+        for slot, token in zip(slots, tokens, strict=True):
+            job = next((job for job in topic.jobs if job.slot == slot), None)
             if job is None or job in good or not self.model.holds(job, holder, token, self.now):
-                skipped.append(seq)
+                skipped.append(slot)
             else:
                 good.append(job)
         return good, skipped
 
-    def check_done(self, topic: ModelTopic, reply: Reply, good: list[ModelJob], skipped: list[int]) -> SeqsDone:
-        done = expect(SeqsDone, reply)
+    def check_done(self, topic: ModelTopic, reply: Reply, good: list[ModelJob], skipped: list[int]) -> SlotsDone:
+        done = expect(SlotsDone, reply)
         assert (done.count, list(done.skipped)) == (len(good), skipped)
         assert (done.ready, done.in_flight) == (len(topic.in_state(READY)), len(topic.in_state(LEASED)))
         return done
@@ -232,12 +243,12 @@ class RecordRules(Stage):
     @rule(at=places, wanted=named, holder=holders)
     def ack_held(self, at: int, wanted: list[tuple[int, str]], holder: bytes) -> None:
         name = self.queue(at)
-        seqs, tokens = self.name_seqs(name, wanted)
-        reply = self.do(AckHeld(name, seqs, holder, tokens))
-        topic = self.one_partition(name, reply)
+        slots, tokens = self.name_slots(name, wanted)
+        reply = self.do(AckHeld(name, slots, holder, tokens))
+        topic = self.any_queue(name, reply)
         if topic is None:
             return
-        good, skipped = self.settled(topic, seqs, tokens, holder)
+        good, skipped = self.settled(topic, slots, tokens, holder)
         for job in good:
             topic.jobs.remove(job)
             topic.active_ms = self.now
@@ -248,12 +259,12 @@ class RecordRules(Stage):
     @rule(at=places, wanted=named, holder=holders, delay_ms=st.sampled_from([0, 0, 70]))
     def nack_held(self, at: int, wanted: list[tuple[int, str]], holder: bytes, delay_ms: int) -> None:
         name = self.queue(at)
-        seqs, tokens = self.name_seqs(name, wanted)
-        reply = self.do(NackHeld(name, seqs, holder, tokens, delay_ms))
-        topic = self.one_partition(name, reply)
+        slots, tokens = self.name_slots(name, wanted)
+        reply = self.do(NackHeld(name, slots, holder, tokens, delay_ms))
+        topic = self.any_queue(name, reply)
         if topic is None:
             return
-        good, skipped = self.settled(topic, seqs, tokens, holder)
+        good, skipped = self.settled(topic, slots, tokens, holder)
         for job in good:
             job.nacks += 1
             self.model.give_back(job, delay_ms, self.now)
@@ -262,16 +273,16 @@ class RecordRules(Stage):
     @rule(at=places, wanted=named, holder=holders, lease_ms=st.sampled_from([1, 200, 10**9]))
     def extend_held(self, at: int, wanted: list[tuple[int, str]], holder: bytes, lease_ms: int) -> None:
         name = self.queue(at)
-        seqs, tokens = self.name_seqs(name, wanted)
-        reply = self.do(ExtendHeld(name, seqs, holder, lease_ms, tokens))
-        topic = self.one_partition(name, reply)
+        slots, tokens = self.name_slots(name, wanted)
+        reply = self.do(ExtendHeld(name, slots, holder, lease_ms, tokens))
+        topic = self.any_queue(name, reply)
         if topic is None:
             return
-        good, skipped = self.settled(topic, seqs, tokens, holder)
+        good, skipped = self.settled(topic, slots, tokens, holder)
         for job in good:
             job.due_ms = self.now + min(lease_ms, topic.config.max_lease_ms)
         done = self.check_done(topic, reply, good, skipped)
-        assert done.deadlines_ms == {job.seq: job.due_ms for job in good}
+        assert done.deadlines_ms == {job.slot: job.due_ms for job in good}
 
     @rule(at=places, wanted=st.lists(st.integers(0, 3), min_size=1, max_size=3))
     def lease_cohort(self, at: int, wanted: list[int]) -> None:

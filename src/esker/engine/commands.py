@@ -1,7 +1,9 @@
 """Everything the engine can be asked. Commands are immutable, know no protocol, and carry no time of their own.
 
 Jobs are named by their message id (see ids.py). `tokens`, where a command takes them, are fencing tokens in the order
-of `ids`: with a token the caller must hold the live lease; without one (Disque's protocol has none) the id suffices.
+of `ids`: with a token the caller must hold the live lease. Where there is none (Disque's protocol had none), `takers`
+say for whom the caller speaks (queues/tokens.py): a live lease that another took is not its to settle, one without a
+taker is. `takers` None: the id suffices.
 """
 
 from __future__ import annotations
@@ -70,6 +72,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
     lease_ms: int | None = None  # None: the job's own retry time
     holder: bytes = b""  # whoever holds it; all its leases can be released at once
+    taker: int = 0  # who takes it, where it has no name: goes into the tokens; 0: nobody in particular
 
 
 class LeaseCohort(msgspec.Struct, frozen=True, gc=False):
@@ -83,16 +86,19 @@ class LeaseCohort(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
+    """A job that is done is done, whoever did it: without a token, anybody may say so."""
+
     ids: Sequence[int]
-    tokens: Sequence[int] | None = None
+    tokens: Sequence[int | None] | None = None
 
 
 class Nack(msgspec.Struct, frozen=True, gc=False):
     """Gives jobs back. `delay_ms` None: the topic's backoff decides."""
 
     ids: Sequence[int]
-    tokens: Sequence[int] | None = None
+    tokens: Sequence[int | None] | None = None
     delay_ms: int | None = None
+    takers: Sequence[int] | None = None
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +106,8 @@ class Extend(msgspec.Struct, frozen=True, gc=False):
 
     ids: Sequence[int]
     lease_ms: int
-    tokens: Sequence[int] | None = None
+    tokens: Sequence[int | None] | None = None
+    takers: Sequence[int] | None = None
 
 
 class Release(msgspec.Struct, frozen=True, gc=False):
@@ -113,6 +120,8 @@ class Working(msgspec.Struct, frozen=True, gc=False):
     """Disque's WORKING: still busy; the job comes back only after a whole retry time from now."""
 
     id: int
+    token: int | None = None
+    takers: Sequence[int] | None = None
 
 
 class Requeue(msgspec.Struct, frozen=True, gc=False):
@@ -179,22 +188,23 @@ class ReplayDeadLetters(msgspec.Struct, frozen=True, gc=False):
 
 
 class AckHeld(msgspec.Struct, frozen=True, gc=False):
-    """Acks jobs by seq, each only if `holder` holds its live lease, and (where a token is given) that very lease.
+    """Acks jobs by slot, each only if `holder` holds its live lease, and (where a token is given) that very lease.
 
-    `tokens` are in the order of `seqs`; None among them asks for no token. Topics of one partition only.
+    A slot is partition and seq (ids.py); in a topic of one partition it is the seq. `tokens` are in the order of
+    `slots`; None among them asks for no token.
     """
 
     topic: bytes
-    seqs: Sequence[int]
+    slots: Sequence[int]
     holder: bytes
     tokens: Sequence[int | None] | None = None
 
 
 class NackHeld(msgspec.Struct, frozen=True, gc=False):
-    """Gives jobs back by seq, under the rules of `AckHeld`."""
+    """Gives jobs back by slot, under the rules of `AckHeld`."""
 
     topic: bytes
-    seqs: Sequence[int]
+    slots: Sequence[int]
     holder: bytes
     tokens: Sequence[int | None] | None = None
     delay_ms: int = 0
@@ -204,7 +214,7 @@ class ExtendHeld(msgspec.Struct, frozen=True, gc=False):
     """Sets the deadline of held leases to now + lease_ms, under the rules of `AckHeld`."""
 
     topic: bytes
-    seqs: Sequence[int]
+    slots: Sequence[int]
     holder: bytes
     lease_ms: int
     tokens: Sequence[int | None] | None = None

@@ -4,6 +4,8 @@
 
 A topic number is new for each epoch of a name, so an id is never given twice. As an integer it sorts by time.
 The text form is a ULID (26 characters of Crockford base 32).
+
+Where the topic is known, the last 56 bits name a job: its *slot*. In a topic of one partition the slot is the seq.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ TIME_SHIFT = SEQ_BITS + 10 + 24
 PARTITION_MASK = 0x3FF
 TOPIC_MASK = 0xFFFFFF
 PLACE_MASK = TOPIC_MASK << 10 | PARTITION_MASK  # of both
+SLOT_MASK = (1 << TOPIC_SHIFT) - 1  # partition and seq: what names a job within its topic
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 
@@ -42,6 +45,11 @@ def place(message_id: int) -> Place:
         (message_id >> PARTITION_SHIFT) & PARTITION_MASK,
         message_id & SEQ_MAX,
     )
+
+
+def slot(partition: int, seq: int) -> int:
+    """What names a job within its topic. `message_id & SLOT_MASK` gives the same."""
+    return partition << PARTITION_SHIFT | seq
 
 
 def to_ulid(message_id: int) -> str:

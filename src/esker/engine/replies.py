@@ -57,15 +57,22 @@ class CohortLeased(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """How many of the named jobs were changed, and which were not (unknown, stale or in another state)."""
+    """How many of the named jobs were changed, and which were not (unknown, stale or in another state).
+
+    `takers`: of those missed jobs that are leased to somebody else, who took them.
+    """
 
     count: int
     missed: Sequence[int] = ()
+    takers: Sequence[int] = ()
 
 
 class Extended(msgspec.Struct, frozen=True):
+    """`missed` and `takers` as in `Done`."""
+
     deadlines_ms: dict[int, int]
     missed: Sequence[int] = ()
+    takers: Sequence[int] = ()
 
 
 class StillWorking(msgspec.Struct, frozen=True, gc=False):
@@ -132,13 +139,17 @@ class Topics(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """Of an `Append`. `head_seq` is the one right after it; a repetition gets what the first one got."""
+    """Of an `Append`. `head_seq` is the one right after it; a repetition gets what the first one got.
+
+    `partition`: where a queue has several, the one that took all of it, and whose seqs these are.
+    """
 
     first_seq: int
     last_seq: int
     head_seq: int
     created: bool  # the topic was made for it
     deduped: bool
+    partition: int | None = None
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -273,8 +284,11 @@ class TopicPage(msgspec.Struct, frozen=True):
     more: bool
 
 
-class SeqsDone(msgspec.Struct, frozen=True):
-    """Of the commands that name jobs by seq. `deadlines_ms`: of extended leases only."""
+class SlotsDone(msgspec.Struct, frozen=True):
+    """Of the commands that name jobs by slot. `skipped` and `deadlines_ms` (of extended leases only) name slots, too.
+
+    `ready` and `in_flight` count the jobs of all partitions.
+    """
 
     count: int
     skipped: Sequence[int]
@@ -299,7 +313,7 @@ class RouterPage(msgspec.Struct, frozen=True):
 
 
 Reply = (
-    Written | Published | Records | Deleted | TopicStatus | TopicPut | TopicDropped | TopicPage | SeqsDone | RouterView
+    Written | Published | Records | Deleted | TopicStatus | TopicPut | TopicDropped | TopicPage | SlotsDone | RouterView
     | RouterPage | Added | Leased | CohortLeased | Done | Extended | StillWorking | Jobs | Count | Paused | TopicView
     | Topics | Refusal | None
 )  # fmt: skip

@@ -72,6 +72,10 @@ class DataDirectory:
         return self.path / "snapshots"
 
     @property
+    def clock(self) -> Path:
+        return self.path / "clock"
+
+    @property
     def spool(self) -> Path:
         return self.path / "spool"
 

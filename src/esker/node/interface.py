@@ -52,6 +52,10 @@ class SettingsView(Protocol):
     def memory_limit_bytes(self) -> int: ...
 
     @property
+    def clock_jump_max_s(self) -> int:
+        """How far the wall clock may be off and still be believed; 0: any."""
+
+    @property
     def queue_durability(self) -> Durability:
         """Of a queue that is made on first use, without a config."""
 
@@ -121,8 +125,11 @@ class Broker(Protocol):
         timeout_ms: int,
         deliver: Callable[[Leased | None], None],
         lease: Lease | None = None,
+        taker: int = 0,
     ) -> Waiter:
         """Waits, first come first served on each topic, for one job of any of `topics`, or for what `lease` asks for.
+
+        One job of any is leased for `taker` (`Lease.taker`).
 
         `deliver` is called once, never before this returns: with the leases (then `gate` covers them), or with None
         when `timeout_ms` (0: never) has passed. `deliver` must not call `handle`. Where the topic's claims share,
@@ -153,13 +160,16 @@ class Broker(Protocol):
         """
 
     def still_held(self, topic: bytes, leases: Mapping[int, int]) -> dict[int, int]:
-        """Which of these leases (tokens by seq; of a queue with one partition) have not ended."""
+        """Which of these leases (tokens by slot, see engine/ids.py) have not ended."""
 
     def config_of(self, topic: bytes) -> TopicConfig | None:
         """The config of a topic, None when there is none. A look, which changes and touches nothing."""
 
     def topic_of(self, message_id: int) -> bytes | None:
         """The name of the topic that an id says its job is in; None when there is no such topic. A look."""
+
+    def given_config(self, topic: bytes) -> TopicConfig | None:
+        """The config that somebody gave a topic; None when there is none, as for a queue that was made on first use."""
 
     def blocked_on(self, topic: bytes) -> int:
         """How many waiters wait for this topic."""

@@ -30,7 +30,7 @@ from esker.errors import ArchiveError, SettingsError, ShardStopped
 from esker.journal.disk import Disk
 from esker.journal.file import FileJournal
 from esker.node.checkpointer import Checkpointer
-from esker.node.clock import Clock
+from esker.node.clockkeeping import ClockKeeper, started_clock
 from esker.node.cohorts import Answer, Claim
 from esker.node.directory import DataDirectory
 from esker.node.diskmeter import MeteredDisk
@@ -96,7 +96,8 @@ class Node:
             self._opened = opened.pop_all()  # closed again, in reverse order, by `close`
         self._apply_settings()
         self._machine.lazy_config = TopicConfig(durability=settings.queue_durability)
-        self._clock = Clock(self._machine.last_ms)
+        self._clock = started_clock(directory.clock, self._machine.last_ms, settings.clock_jump_max_s * 1000)
+        self._clock_keeper = ClockKeeper(directory.clock, self._clock)
         self._machine.outbox.append(NodeStarted(self._clock.now_ms()))  # goes with the first batch of this life
         self._shard = Shard(self._machine, self._journal, self._clock, self._waiting)
         self._shard.on_stop = self._shard_stopped
@@ -160,8 +161,9 @@ class Node:
         timeout_ms: int,
         deliver: Callable[[Leased | None], None],
         lease: Lease | None = None,
+        taker: int = 0,
     ) -> Waiter:
-        return self._shard.wait_for_jobs(topics, timeout_ms, deliver, lease)
+        return self._shard.wait_for_jobs(topics, timeout_ms, deliver, lease, taker)
 
     def claim(self, command: Lease, deliver: Answer) -> Claim:
         return self._shard.claim(command, deliver)
@@ -186,6 +188,10 @@ class Node:
         found = self._machine.topics.get(place(message_id).topic)
         return None if found is None else found.name
 
+    def given_config(self, topic: bytes) -> TopicConfig | None:
+        found = self._machine.names.get(topic)
+        return None if found is None or found.lazy else found.config
+
     def blocked_on(self, topic: bytes) -> int:
         return self._waiting.count(topic)
 
@@ -201,6 +207,9 @@ class Node:
             raise SettingsError(f"setting {key!r} is unknown or cannot be changed while the node runs")
         self.settings.set(key, value)
         self._apply_settings()
+        if key == "clock_jump_max_s":
+            self._clock.trust(self.settings.clock_jump_max_s * 1000)
+            self._clock_keeper.report()
 
     @property
     def stopped(self) -> ShardStopped | None:
@@ -261,6 +270,7 @@ class Node:
                 "recovered_events": self.recovered.events,
                 "recovery_seconds": round(self.recovered.seconds, 3),
             },
+            "Clock": {"clock_held": int(self._clock.held), "clock_drift_ms": self._clock.drift_ms},
             "Disk": self._meter.facts(),
             **({} if self._archiving is None else {"Archive": self._archiving.facts()}),
             "Loads": self.loads.figures(),
@@ -283,6 +293,7 @@ class Node:
         self._checkpointer.end()
         await self._checkpoints
         self._watch.close()
+        self._clock_keeper.close()
         self._ranges.close()
         self._planner.close()
         self._histories.close()

@@ -171,6 +171,14 @@ class Settings:
         64 << 20, parse_bytes, "bytes", "unsaved payload bytes that ask for a checkpoint sooner", live=True
     )
 
+    clock_jump_max_s: int = _setting(
+        86_400,
+        _parse_count,
+        "s",
+        "a wall clock that is further off is not believed: time goes on without it until it is right or this is 0",
+        live=True,
+    )
+
     clients_max: int = _setting(10_000, _parse_positive, "clients", "connections of the Redis front", live=True)
     idle_timeout_s: int = _setting(0, _parse_count, "s", "idle connections are closed after this; 0: never", live=True)
     diagnostics: str = _setting("text", str, "text|json", "the form of diagnostics on standard error")

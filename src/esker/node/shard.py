@@ -18,7 +18,8 @@ from threading import get_ident
 
 from esker.engine import commands
 from esker.engine.events import encode_batch
-from esker.engine.ids import TIME_SHIFT
+from esker.engine.ids import PARTITION_SHIFT, TIME_SHIFT
+from esker.engine.limits import SEQ_MAX
 from esker.engine.machine import Machine
 from esker.engine.priority import delivery_priority
 from esker.engine.queues.clockwork import next_wake_ms
@@ -201,10 +202,15 @@ class Shard:
     # -- waiting for jobs
 
     def wait_for_jobs(
-        self, topics: Sequence[bytes], timeout_ms: int, deliver: Deliver, lease: commands.Lease | None = None
+        self,
+        topics: Sequence[bytes],
+        timeout_ms: int,
+        deliver: Deliver,
+        lease: commands.Lease | None = None,
+        taker: int = 0,
     ) -> Waiter:
         """Serves one job (or what `lease` asks for) of the first of `topics` that gets one; None after `timeout_ms`."""
-        waiter = Waiter(topics, deliver, lease)
+        waiter = Waiter(topics, deliver, lease, taker)
         self._waiting.enter(waiter)
         if timeout_ms:
             timer = self._loop.call_later(timeout_ms / 1000, waiter.serve, None)
@@ -238,15 +244,17 @@ class Shard:
         return self._holding.enter(topic, holder, wake)
 
     def still_held(self, topic: bytes, leases: Mapping[int, int]) -> dict[int, int]:
-        """Which of these leases (tokens by seq) have not ended."""
+        """Which of these leases (tokens by slot) have not ended."""
         found = self._machine.names.get(topic)
         if found is None or not found.is_queue:
             return {}
-        jobs = found.partitions[0].jobs
+        jobs = [partition.jobs for partition in found.partitions]
         return {
-            seq: token
-            for seq, token in leases.items()
-            if (job := jobs.get(seq)) is not None and job.token == token and job.state == JobState.LEASED
+            slot: token
+            for slot, token in leases.items()
+            if (job := jobs[slot >> PARTITION_SHIFT].get(slot & SEQ_MAX)) is not None
+            and job.token == token
+            and job.state == JobState.LEASED
         }
 
     def _serve(self) -> None:
@@ -258,7 +266,7 @@ class Shard:
                 self._cohorts.open(name, jitter_ms)
                 continue
             while (waiter := self._waiting.first(name)) is not None:
-                reply = machine.handle(waiter.lease or commands.Lease(name), self._clock.now_ms())
+                reply = machine.handle(waiter.lease_of(name), self._clock.now_ms())
                 if not isinstance(reply, Leased) or not reply.deliveries:
                     break
                 waiter.serve(reply)
@@ -270,7 +278,7 @@ class Shard:
     def _share(self, topic: bytes, claims: list[Claim]) -> None:
         """A window of claims has ended: one pass for all of them, and for everybody who waits."""
         waiters = self._waiting.of(topic)
-        wanted = [claim.command for claim in claims] + [waiter.lease or commands.Lease(topic) for waiter in waiters]
+        wanted = [claim.command for claim in claims] + [waiter.lease_of(topic) for waiter in waiters]
         if not wanted:
             return
         reply = self.handle(commands.LeaseCohort(topic, wanted))

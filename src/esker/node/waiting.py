@@ -14,17 +14,22 @@ Deliver = Callable[[Leased | None], None]
 class Waiter:
     """One blocked call. It is served once: with jobs, with None at its time limit, or never if it was cancelled.
 
-    `lease` is what it asks for; None: one job of whichever of `topics` gets one.
+    `lease` is what it asks for; None: one job of whichever of `topics` gets one, for `taker` (`Lease.taker`).
     """
 
-    __slots__ = ("deliver", "lease", "live", "on_end", "topics")
+    __slots__ = ("_lease", "_taker", "deliver", "live", "on_end", "topics")
 
-    def __init__(self, topics: Sequence[bytes], deliver: Deliver, lease: Lease | None = None) -> None:
+    def __init__(self, topics: Sequence[bytes], deliver: Deliver, lease: Lease | None = None, taker: int = 0) -> None:
         self.topics = topics
         self.deliver = deliver
-        self.lease = lease
+        self._lease = lease
+        self._taker = taker
         self.live = True
         self.on_end: Callable[[], None] | None = None
+
+    def lease_of(self, topic: bytes) -> Lease:
+        """What it asks of a topic that has jobs."""
+        return self._lease or Lease(topic, taker=self._taker)
 
     def cancel(self) -> None:
         self._end()

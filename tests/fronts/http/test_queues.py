@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -184,3 +185,101 @@ def test_jobs_of_redis_clients_can_be_read_whatever_they_are(one: Web, shared_br
     expected = [{"a": 1}, "plain text", {"$base64": "//4="}]
     assert [record["data"] for record in listed(one.diff(topic), "records")] == expected
     assert [job["data"] for job in one.claim(topic, "w", max=3)] == expected
+
+
+# -- order, and queues of several partitions
+
+
+@pytest.fixture
+def resp(shared_broker: Broker) -> Iterator[redis.Redis]:
+    with redis.Redis(port=shared_broker.resp_port, protocol=2) as client:
+        yield client
+
+
+def _run(client: redis.Redis, *arguments: str | int) -> None:
+    client.execute_command(*arguments)  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def wide(resp: redis.Redis, topic: str) -> str:
+    """A queue of four partitions, which only the Redis front can make."""
+    _run(resp, "TOPIC", "CREATE", topic, "partitions", 4, "lease_ms", 60_000)
+    return topic
+
+
+def test_a_claim_of_several_lists_the_best_first(web: Web, resp: redis.Redis, topic: str) -> None:
+    for body, priority in (("low", 9), ("high", -9), ("middle", 0)):
+        _run(resp, "ADDJOB", topic, body, 0, "PRIORITY", priority)
+    assert [job["data"] for job in web.claim(topic, "w", max=3)] == ["high", "middle", "low"]
+
+
+def _lease_ids(jobs: list[dict[str, object]]) -> list[str]:
+    return [str(job["lease_id"]) for job in jobs]
+
+
+def test_what_a_claim_of_many_partitions_leases_can_be_settled_by_its_lease_ids(
+    web: Web, resp: redis.Redis, wide: str
+) -> None:
+    for number in range(12):
+        _run(resp, "ADDJOB", wide, number, 0)
+    jobs = web.claim(wide, "w", max=12)
+    assert [job["data"] for job in jobs] == list(range(12))
+    assert {job["$partition"] for job in jobs} == set(range(4))
+    acked = web.ask("POST", f"/v0/topics/{wide}/ack", {"node": "w", "lease_ids": _lease_ids(jobs[:4])})
+    assert (acked["acked"], acked["skipped"], acked["skipped_lease_ids"]) == (4, [], [])
+    assert (acked["ready"], acked["in_flight"]) == (0, 8)
+    seqs = [int(str(job["$seq"])) for job in jobs[4:8]]
+    nacked = _do(web, wide, "nack", "w", seqs, lease_ids=_lease_ids(jobs[4:8]))
+    assert (nacked["nacked"], nacked["ready"], nacked["in_flight"]) == (4, 4, 4)
+    body = {"node": "w", "lease_ids": _lease_ids(jobs[7:]), "lease_ms": 5000}
+    extended = web.ask("POST", f"/v0/topics/{wide}/extend", body)
+    assert (extended["extended"], extended["skipped"]) == (4, [jobs[7]["$seq"]])
+    assert extended["skipped_lease_ids"] == _lease_ids(jobs[7:8])
+    assert part(extended, "deadlines").keys() == set(_lease_ids(jobs[8:]))
+    thief = web.ask("POST", f"/v0/topics/{wide}/ack", {"node": "thief", "lease_ids": _lease_ids(jobs[8:])})
+    assert (thief["acked"], thief["skipped_lease_ids"]) == (0, _lease_ids(jobs[8:]))
+    assert [job["data"] for job in web.claim(wide, "w", max=9)] == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
+def test_jobs_of_many_partitions_are_never_named_by_seq_alone(one: Web, wide: str, verb: str) -> None:
+    one.write(wide, 1)
+    (job,) = one.claim(wide, "w")
+    (lease,) = _lease_ids([job])
+    for fields in (
+        {"seqs": [1]},
+        {"seqs": [1], "lease_ids": [""]},
+        {"seqs": [2], "lease_ids": [lease]},
+        {"seqs": [1, 1], "lease_ids": [lease]},
+        {"lease_ids": ["lease_1"]},
+        {"lease_ids": ["lease_4-1-1"]},
+        {"lease_ids": ["lease_3ff-ffffffffffff-1"]},
+        {"lease_ids": [lease, lease + "0"]},
+        {},
+    ):
+        body = {"node": "w", "lease_ms": 1000, **fields}
+        refused = one.refused("POST", f"/v0/topics/{wide}/{verb}", body, status=400)
+        assert refused.code == "invalid_request", fields
+    assert one.ask("POST", f"/v0/topics/{wide}/ack", {"node": "w", "lease_ids": [lease, lease]})["acked"] == 1
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
+def test_seqs_are_needed_where_there_is_one_partition(one: Web, queue: str, verb: str) -> None:
+    body = {"node": "w", "lease_ids": ["lease_1"], "lease_ms": 1000}
+    assert "seqs" in one.refused("POST", f"/v0/topics/{queue}/{verb}", body, status=400).message
+
+
+def test_a_repeated_write_to_many_partitions_is_known(one: Web, wide: str) -> None:
+    first = one.write(wide, 1, 2, idempotency_key="k")
+    for _ in range(4):
+        again = one.write(wide, 1, 2, idempotency_key="k")
+        assert again["deduped"]
+        assert [again[name] for name in ("first_seq", "last_seq", "$partition")] == [
+            first[name] for name in ("first_seq", "last_seq", "$partition")
+        ]
+    assert one.state(wide)["count"] == 2
+
+
+def test_records_of_many_partitions_have_no_one_order_and_say_so(one: Web, wide: str) -> None:
+    refused = one.refused("POST", f"/v0/topics/{wide}/diff", {}, status=400)
+    assert "4 partitions" in str(refused.message)

@@ -11,13 +11,13 @@ from esker.fronts.resp.errors import PREFIXES
 # Name and arity of every command of Disque; QUIT comes on top. A few take more here than there.
 DISQUE = {
     "ADDJOB": -4, "GETJOB": -2, "ACKJOB": -1, "FASTACK": -1, "NACK": -1, "ENQUEUE": -1, "DEQUEUE": -1, "DELJOB": -1,
-    "WORKING": 2, "SHOW": 2, "QLEN": 2, "QPEEK": 3, "QSTAT": 2, "QSCAN": -1, "JSCAN": -1, "PAUSE": -3, "INFO": -1,
+    "SHOW": 2, "QLEN": 2, "QPEEK": 3, "QSTAT": 2, "QSCAN": -1, "JSCAN": -1, "PAUSE": -3, "INFO": -1,
     "CLUSTER": -2, "CONFIG": -2, "DEBUG": -2, "BGREWRITEAOF": 1, "SHUTDOWN": -1, "LOADJOB": 2, "PING": -1, "TIME": 1,
     "MONITOR": 1, "CLIENT": -2, "SLOWLOG": -2, "LATENCY": -2,
 }  # fmt: skip
-WIDER = {"HELLO": -1, "AUTH": -2, "COMMAND": -1, "QUIT": -1}
+WIDER = {"HELLO": -1, "WORKING": -2, "AUTH": -2, "COMMAND": -1, "QUIT": -1}
 SEED = {"GETJOBS": "GETJOB", "QUEUE": "ENQUEUE", "SCANJOBS": "JSCAN", "SCANQUEUES": "QSCAN"}
-OWN = {"TOPIC", "DLQ", "JOB", "ECHO", "SELECT"}
+OWN = {"TOPIC", "DLQ", "JOB", "ECHO", "SELECT", "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"}
 
 
 @pytest.mark.parametrize(("name", "arity"), [*DISQUE.items(), *WIDER.items()])

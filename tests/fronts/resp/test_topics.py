@@ -84,3 +84,27 @@ def test_a_job_that_fails_too_often_is_buried_and_can_be_replayed(wire: Wire, qu
     assert [job[2] for job in got if isinstance(job, list)] == [b"poison"]
     assert str(wire("DLQ", "LIST", queue + b"-none")).startswith("NOTOPIC ")
     assert wire("DLQ", "LIST", queue, "COUNT", 0) == Failure("ERR COUNT must be 1 to 10000")
+
+
+def test_the_config_of_a_queue_is_for_jobs_that_name_no_times(wire: Wire, queue: bytes) -> None:
+    wire("TOPIC", "CREATE", queue, "lease_ms", 7000)
+    no_times: list[list[str | int]] = [[], ["PRIORITY", 3], ["DELAY", 0]]
+    for options in no_times:
+        shown = pairs(wire("SHOW", job_id(wire("ADDJOB", queue, "body", 0, *options))))
+        assert (shown["ttl"], shown["retry"]) == (0, 7), "it never expires"
+    assert isinstance(wire("ADDJOB", queue, "far", 0, "DELAY", 2 * 86_400), str)
+    wire("TOPIC", "CONFIG", queue, "ttl_ms", 60_000)
+    shown = pairs(wire("SHOW", job_id(wire("ADDJOB", queue, "body", 0))))
+    assert (shown["ttl"], shown["retry"]) == (60, 7)
+    assert str(wire("ADDJOB", queue, "late", 0, "DELAY", 60)).startswith("ERR The specified DELAY")
+    shown = pairs(wire("SHOW", job_id(wire("ADDJOB", queue, "body", 0, "TTL", 50, "RETRY", 2))))
+    assert (shown["ttl"], shown["retry"]) == (50, 2)
+    shown = pairs(wire("SHOW", job_id(wire("ADDJOB", queue, "body", 0, "TTL", 50))))
+    assert (shown["ttl"], shown["retry"]) == (50, 7)
+
+
+def test_a_queue_without_a_config_has_the_times_of_disque(wire: Wire, queue: bytes) -> None:
+    shown = pairs(wire("SHOW", job_id(wire("ADDJOB", queue, "body", 0))))
+    assert (shown["ttl"], shown["retry"]) == (86_400, 300)
+    shown = pairs(wire("SHOW", job_id(wire("ADDJOB", queue, "body", 0, "TTL", 100))))
+    assert (shown["ttl"], shown["retry"]) == (100, 10)

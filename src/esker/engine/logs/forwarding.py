@@ -194,8 +194,9 @@ def _put(machine: Machine, router: Router, source: Topic, dest: Topic, taken: Ta
     """Makes the copies. The cursor moves before caps are enforced: that may come round to this very router."""
     log = dest.log
     if log is None:
-        _move(machine, router, taken, now, dest.partitions[0].next_seq)
-        records.append_bodies(machine, dest, taken.bodies, now)
+        (partition,) = dest.partitions  # routing.py refuses others
+        _move(machine, router, taken, now, partition.next_seq)
+        records.append_bodies(machine, partition, taken.bodies, now)
         return
     machine.reserve(log, len(taken.bodies))
     if is_derived(source, dest, taken.runs[0]):

@@ -51,7 +51,8 @@ def take(machine: Machine, source: Topic, cursor: int, limit: int, now: int) -> 
     """
     if source.log is not None:
         return _from_log(source.log, cursor, limit, now)
-    return _from_queue(machine, source.partitions[0], cursor, limit, now)
+    (partition,) = source.partitions  # routing.py refuses others
+    return _from_queue(machine, partition, cursor, limit, now)
 
 
 def adapt(router: Router, source: Topic, taken: Taken) -> Taken:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from esker.engine import commands, events, limits
 from esker.engine.config import Pause
 from esker.engine.ids import PARTITION_SHIFT, PLACE_MASK, TIME_SHIFT, message_id
-from esker.engine.limits import SEQ_MAX
+from esker.engine.limits import SEQ_BITS, SEQ_MAX
 from esker.engine.queues import clockwork, deadletters, picking, pressure
 from esker.engine.queues.backoff import backoff_ms
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
+from esker.engine.queues.tokens import first_token, taker_of
 from esker.engine.replies import Delivery, Done, Extended, Leased, Reply, StillWorking
 from esker.engine.topic import Topic
 from esker.errors import Code, Refusal, quoted
@@ -85,13 +86,27 @@ def deliver_next(machine: Machine, topic: Topic, claim: commands.Lease, now: int
 
 def _next_job(topic: Topic) -> tuple[QueuePartition, Job] | None:
     """The best ready job of all partitions. Exact: every partition's best is at hand."""
-    best = None
-    best_partition = topic.partitions[0]
+    best: tuple[int, int, int, int] | None = None
     for partition in topic.partitions:
         key = partition.first_ready()
-        if key is not None and (best is None or key < best):
-            best, best_partition = key, partition
-    return None if best is None else (best_partition, best_partition.jobs[best & SEQ_MAX])
+        if key is not None and (best is None or key >> SEQ_BITS <= best[0]):
+            order = delivery_order(partition, key)
+            if best is None or order < best:
+                best = order
+    if best is None:
+        return None
+    partition = topic.partitions[best[3]]
+    return partition, partition.jobs[best[2]]
+
+
+def delivery_order(partition: QueuePartition, key: int) -> tuple[int, int, int, int]:
+    """How the ready jobs of several partitions are put in one order: priority, time, seq, partition.
+
+    The seqs of two partitions count different things, so time comes before them. Jobs without a key take turns among
+    the partitions: those of one millisecond leave as they came, too.
+    """
+    seq = key & SEQ_MAX
+    return key >> SEQ_BITS, partition.jobs[seq].created_ms, seq, partition.index
 
 
 def _deliver_run(
@@ -107,10 +122,10 @@ def _deliver_run(
     if len(jobs) == 1:
         return [_deliver(machine, partition, jobs[0], command, now, excused=False)]
     if command.lease_ms is not None:
-        return _hand_out(machine, partition, jobs, command.lease_ms, command.holder, now) if jobs else []
+        return _hand_out(machine, partition, jobs, command.lease_ms, command, now) if jobs else []
     deliveries: list[Delivery] = []
     for retry_ms, alike in groupby(jobs, _retry_ms):
-        deliveries += _hand_out(machine, partition, list(alike), retry_ms, command.holder, now)
+        deliveries += _hand_out(machine, partition, list(alike), retry_ms, command, now)
     return deliveries
 
 
@@ -118,12 +133,12 @@ _retry_ms = attrgetter("retry_ms")
 
 
 def _hand_out(
-    machine: Machine, partition: QueuePartition, jobs: Sequence[Job], lease_ms: int, holder: bytes, now: int
+    machine: Machine, partition: QueuePartition, jobs: Sequence[Job], lease_ms: int, command: commands.Lease, now: int
 ) -> list[Delivery]:
     """Leases jobs that were picked. They are told together, with tokens in a row from a random one on."""
     topic = partition.topic
     name, number, index = topic.name, topic.number, partition.index
-    token = machine.dice.getrandbits(62) or 1
+    token = first_token(machine.dice, command.taker)
     deadline_ms = now + max(1, min(lease_ms, topic.config.max_lease_ms))
     attempts = [job.attempts + 1 for job in jobs]
     first_id = message_id(0, number, index, 0)
@@ -137,7 +152,7 @@ def _hand_out(
         for next_token, job in enumerate(jobs, token)
     ]  # fmt: skip
     seqs = [job.seq for job in jobs]  # the very objects that the jobs hold go everywhere: 32 bytes each
-    leased = events.JobsLeased(number, index, now, token, deadline_ms, holder, seqs, attempts)
+    leased = events.JobsLeased(number, index, now, token, deadline_ms, command.holder, seqs, attempts)
     machine.record_leased(partition, jobs, leased)
     return deliveries
 
@@ -148,7 +163,7 @@ def _deliver(
     topic = partition.topic
     config = topic.config
     at_most_once = job.retry_ms == 0
-    token = machine.dice.getrandbits(63) or 1
+    token = first_token(machine.dice, command.taker)
     lease_ms = job.retry_ms if command.lease_ms is None else command.lease_ms
     deadline_ms = 0 if at_most_once else now + max(1, min(lease_ms, config.max_lease_ms))
     leased = events.JobLeased(
@@ -193,7 +208,7 @@ def ack(machine: Machine, command: commands.Ack, now: int) -> Reply:
         else:
             missed.append(job_id)
     for acked_in, acked in settled.items():
-        ack_all(machine, acked_in, acked, now, fenced=tokens is not None)
+        ack_all(machine, acked_in, acked, now, fenced=tokens is not None and None not in tokens)
     return Done(sum(map(len, settled.values())), missed)
 
 
@@ -226,7 +241,7 @@ def nack(machine: Machine, command: commands.Nack, now: int) -> Reply:
         give_back(machine, partition, job, now, delay, events.ReturnReason.NACKED)
         return True
 
-    return _settle(machine, command.ids, command.tokens, now, settle)
+    return _settle(machine, command, now, settle)
 
 
 def extend(machine: Machine, command: commands.Extend, now: int) -> Reply:
@@ -243,8 +258,8 @@ def extend(machine: Machine, command: commands.Extend, now: int) -> Reply:
         deadlines[message_id(job.created_ms, topic.number, partition.index, job.seq)] = deadline_ms
         return True
 
-    done = _settle(machine, command.ids, command.tokens, now, settle)
-    return Extended(deadlines, done.missed)
+    done = _settle(machine, command, now, settle)
+    return Extended(deadlines, done.missed, done.takers)
 
 
 def release(machine: Machine, command: commands.Release, now: int) -> Reply:
@@ -280,6 +295,15 @@ def working(machine: Machine, command: commands.Working, now: int) -> Reply:
     if found is None:
         return Refusal(Code.JOB_NOT_FOUND, "job not known in the context of this node")
     partition, job = found
+    if command.token is not None and _is_stale(job, command.token, now):
+        return Refusal(Code.STALE_TOKEN, "the lease of this token has ended; the job is no longer yours")
+    taker = 0 if command.token is not None else _other_taker(job, command.takers, now)
+    if taker:
+        return Refusal(
+            Code.STALE_TOKEN,
+            "the job is leased to another client; if it is yours, name the lease by its token",
+            {"taker": taker},
+        )
     if job.expires_ms and now > job.created_ms + (job.expires_ms - job.created_ms) // 2:
         return Refusal(Code.TOO_LATE, "half of the job's TTL has elapsed; it can no longer be postponed")
     due_ms = now + job.retry_ms
@@ -321,7 +345,7 @@ def retry_delay_ms(machine: Machine, partition: QueuePartition, job: Job) -> int
     return backoff_ms(policy, max(1, job.attempts), machine.dice.random()) if policy.base_ms else 0
 
 
-def _tokens_problem(ids: Sequence[int], tokens: Sequence[int] | None) -> Refusal | None:
+def _tokens_problem(ids: Sequence[int], tokens: Sequence[int | None] | None) -> Refusal | None:
     if tokens is not None and len(tokens) != len(ids):
         return Refusal(Code.BAD_REQUEST, f"{len(tokens)} tokens for {len(ids)} jobs; give one for each")
     return None
@@ -332,27 +356,38 @@ def _is_stale(job: Job, token: int, now: int) -> bool:
     return job.state != _LEASED or job.token != token or job.due_ms <= now
 
 
+def _other_taker(job: Job, takers: Sequence[int] | None, now: int) -> int:
+    """Who took the live lease of a job, where it is none of `takers`; else 0."""
+    if takers is None or job.state != _LEASED or job.due_ms <= now:
+        return 0
+    taker = taker_of(job.token)
+    return 0 if taker in takers else taker
+
+
 def _never_queued(job: Job) -> bool:
     return job.state == _DELAYED and job.attempts == 0 and job.nacks == 0 and job.requeues == 0
 
 
 def _settle(
     machine: Machine,
-    ids: Sequence[int],
-    tokens: Sequence[int] | None,
+    command: commands.Nack | commands.Extend,
     now: int,
     settle: Callable[[QueuePartition, Job], bool],
 ) -> Done:
-    """Calls `settle` for each job that exists and whose token, where one is given, is that of the live lease."""
+    """Calls `settle` for each job that exists and that the caller may settle: by the token of its live lease, or, where
+    none is given, by who took it."""
     count = 0
     missed: list[int] = []
-    for position, job_id in enumerate(ids):
+    others: dict[int, None] = {}
+    for job_id, token in zip(command.ids, command.tokens or repeat(None)):  # noqa: B905 (as many, or none)
         found = machine.find(job_id)
         if found is not None:
             partition, job = found
-            fenced = tokens is not None and _is_stale(job, tokens[position], now)
-            if not fenced and settle(partition, job):
+            taker = _other_taker(job, command.takers, now) if token is None else 0
+            if taker:
+                others[taker] = None
+            elif (token is None or not _is_stale(job, token, now)) and settle(partition, job):
                 count += 1
                 continue
         missed.append(job_id)
-    return Done(count, missed)
+    return Done(count, missed, tuple(others))

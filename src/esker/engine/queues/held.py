@@ -1,8 +1,8 @@
-"""Settling leases by seq and holder: what workers do who know their jobs by seq and themselves by a name.
+"""Settling leases by slot and holder: what workers do who know their jobs by place and themselves by a name.
 
-A seq that cannot be settled is skipped, never an error: it was settled before, its lease has ended, or it is another's.
-So every one of these commands may be repeated. A lease is live until its deadline has passed, that millisecond
-included, unless the clock was there first.
+A slot that cannot be settled is skipped, never an error: it was settled before, its lease has ended, or it is
+another's. So every one of these commands may be repeated. A lease is live until its deadline has passed, that
+millisecond included, unless the clock was there first.
 """
 
 from __future__ import annotations
@@ -12,30 +12,39 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events
+from esker.engine.ids import PARTITION_SHIFT, slot
+from esker.engine.limits import SEQ_MAX
 from esker.engine.queues import clockwork, consume
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
-from esker.engine.replies import Reply, SeqsDone
+from esker.engine.replies import Reply, SlotsDone
+from esker.engine.topic import Topic
 from esker.engine.topics import not_found
 from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
 
-_READY, _LEASED = int(JobState.READY), int(JobState.LEASED)
+_LEASED = int(JobState.LEASED)
+
+_Settled = dict[QueuePartition, dict[int, Job]]  # by seq
 
 
-def queue_partition(machine: Machine, name: bytes) -> QueuePartition | Refusal:
-    """The one partition of a queue; a refusal where seqs alone cannot name jobs."""
+def queue_topic(machine: Machine, name: bytes) -> Topic | Refusal:
     topic = machine.names.get(name)
     if topic is None:
         return not_found(name)
-    if not topic.is_queue:
-        return consume.not_a_queue(topic)
+    return topic if topic.is_queue else consume.not_a_queue(topic)
+
+
+def only_partition(topic: Topic, what: str) -> QueuePartition | Refusal:
+    """The one partition of a queue; a refusal of `what` where seqs alone cannot name jobs."""
     if len(topic.partitions) != 1:
         return Refusal(
             Code.BAD_REQUEST,
-            f"topic {quoted(name)} has {len(topic.partitions)} partitions; by seq only a topic of one can be asked",
+            f"topic {quoted(topic.name)} has {len(topic.partitions)} partitions, each with seqs of its own; {what} "
+            "needs a topic of one",
+            {"topic": topic.name, "partitions": len(topic.partitions)},
         )
     return topic.partitions[0]
 
@@ -61,7 +70,7 @@ def extend(machine: Machine, command: commands.ExtendHeld, now: int) -> Reply:
         for seq in jobs:
             event = events.LeaseExtended(topic.number, partition.index, seq, now, deadline_ms)
             machine.record(partition, event, sync=topic.config.leases_durable)
-            deadlines[seq] = deadline_ms
+            deadlines[slot(partition.index, seq)] = deadline_ms
 
     return _settle(machine, command, now, settle, deadlines)
 
@@ -73,44 +82,59 @@ def _settle(
     settle: Callable[[QueuePartition, Mapping[int, Job]], None],
     deadlines: dict[int, int] | None = None,
 ) -> Reply:
-    """Calls `settle` with the jobs whose live leases the holder has; each once, however often its seq is named."""
-    partition = queue_partition(machine, command.topic)
-    if isinstance(partition, Refusal):
-        return partition
-    if (problem := _tokens_problem(command.seqs, command.tokens)) is not None:
+    """Calls `settle` with the jobs whose live leases the holder has; each once, however often its slot is named."""
+    topic = queue_topic(machine, command.topic)
+    if isinstance(topic, Refusal):
+        return topic
+    if (problem := _tokens_problem(command.slots, command.tokens)) is not None:
         return problem
-    settled, skipped = _held_by(partition, command.holder, command.seqs, command.tokens, now)
-    settle(partition, settled)
-    if partition.wake_ms and partition.wake_ms <= now:
-        clockwork.run_timers(machine, partition, now, len(command.seqs) + 1)
-    counts = partition.counts
-    return SeqsDone(len(settled), skipped, counts[_READY], counts[_LEASED], deadlines or {})
+    settled, skipped = _held_by(topic.partitions, command.holder, command.slots, command.tokens, now)
+    for partition, jobs in settled.items():
+        settle(partition, jobs)
+    for partition in topic.partitions:
+        if partition.wake_ms and partition.wake_ms <= now:
+            clockwork.run_timers(machine, partition, now, len(command.slots) + 1)
+    count = sum(map(len, settled.values()))
+    return SlotsDone(count, skipped, consume.ready_count(topic), topic.count(_LEASED), deadlines or {})
 
 
 def _held_by(
-    partition: QueuePartition, holder: bytes, seqs: Sequence[int], tokens: Sequence[int | None] | None, now: int
-) -> tuple[dict[int, Job], list[int]]:
-    """The jobs whose live leases the holder has, by seq; and the seqs of which that cannot be said."""
-    find, holder_of = partition.jobs.get, partition.holders.get
-    settled: dict[int, Job] = {}
+    partitions: Sequence[QueuePartition],
+    holder: bytes,
+    slots: Sequence[int],
+    tokens: Sequence[int | None] | None,
+    now: int,
+) -> tuple[_Settled, list[int]]:
+    """The jobs whose live leases the holder has, by partition; and the slots of which that cannot be said."""
+    settled: _Settled = {}
     skipped: list[int] = []
-    for seq, token in zip(seqs, tokens or repeat(None)):  # noqa: B905 (as many, or none)
-        job = find(seq)
+    index = -1  # of the slot before
+    jobs: dict[int, Job] = {}
+    of_partition: dict[int, Job] = {}
+    for each, token in zip(slots, tokens or repeat(None)):  # noqa: B905 (as many, or none)
+        if each >> PARTITION_SHIFT != index:
+            index = each >> PARTITION_SHIFT
+            jobs, of_partition = {}, {}
+            if index < len(partitions):
+                partition = partitions[index]
+                jobs, of_partition = partition.jobs, settled.setdefault(partition, {})
+        seq = each & SEQ_MAX
+        job = jobs.get(seq)
         if (
             job is not None
             and job.state == _LEASED
             and now <= job.due_ms
-            and holder_of(seq, b"") == holder
+            and partitions[index].holders.get(seq, b"") == holder
             and (token is None or token == job.token)
-            and seq not in settled
+            and seq not in of_partition
         ):
-            settled[seq] = job
+            of_partition[seq] = job
         else:
-            skipped.append(seq)
+            skipped.append(each)
     return settled, skipped
 
 
-def _tokens_problem(seqs: Sequence[int], tokens: Sequence[int | None] | None) -> Refusal | None:
-    if tokens is not None and len(tokens) != len(seqs):
-        return Refusal(Code.BAD_REQUEST, f"{len(tokens)} tokens for {len(seqs)} seqs; give one for each")
+def _tokens_problem(slots: Sequence[int], tokens: Sequence[int | None] | None) -> Refusal | None:
+    if tokens is not None and len(tokens) != len(slots):
+        return Refusal(Code.BAD_REQUEST, f"{len(tokens)} tokens for {len(slots)} jobs; give one for each")
     return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from esker.engine import commands, limits
 from esker.engine.ids import message_id
 from esker.engine.limits import SEQ_BITS, SEQ_MAX
+from esker.engine.queues import consume
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.queues.sums import Counters
@@ -63,19 +64,20 @@ def peek(machine: Machine, command: commands.Peek, now: int) -> Reply:
     count = max(0, min(command.count, limits.PAGE_ENTRIES_MAX))
     if command.newest:
         found = [
-            (job.seq, partition, job)
+            (partition, job)
             for partition in topic.partitions
             for job in islice((job for job in reversed(partition.jobs.values()) if job.state == _READY), count)
         ]
-        found.sort(key=lambda entry: -entry[2].created_ms)
+        found.sort(key=lambda entry: (-entry[1].created_ms, -entry[1].seq, -entry[0].index))
     else:
-        found = [
-            (key, partition, partition.jobs[key & SEQ_MAX])
+        keys = [
+            (*consume.delivery_order(partition, key), partition)
             for partition in topic.partitions
             for key in islice(partition.ready.in_order(), count)
         ]
-        found.sort(key=lambda entry: entry[0])
-    return Jobs([job_view(machine, partition, job) for _, partition, job in found[:count]])
+        keys.sort(key=lambda entry: entry[:4])
+        found = [(partition, partition.jobs[seq]) for _, _, seq, _, partition in keys[:count]]
+    return Jobs([job_view(machine, partition, job) for partition, job in found[:count]])
 
 
 def length(machine: Machine, command: commands.Length, now: int) -> Reply:

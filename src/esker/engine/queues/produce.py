@@ -241,13 +241,19 @@ def _add(machine: Machine, partition: QueuePartition, new: commands.NewJob, now:
 
 
 def _partition(topic: Topic, new: commands.NewJob) -> QueuePartition:
-    partitions = topic.partitions
-    if len(partitions) == 1:
-        return partitions[0]
     key = new.partition_key
     if not key and new.details is not None:
         key = new.details.producer or new.details.key  # a repeated job must meet its own memory
+    return partition_for(topic, key or b"")
+
+
+def partition_for(topic: Topic, key: bytes) -> QueuePartition:
+    """Of a key always the same; without one they take turns."""
+    partitions = topic.partitions
+    if len(partitions) == 1:
+        return partitions[0]
     if key:
         return partitions[partition_of(key, len(partitions))]
-    topic.turn = (topic.turn + 1) % len(partitions)
-    return partitions[topic.turn]
+    turn = topic.turn
+    topic.turn = (turn + 1) % len(partitions)
+    return partitions[turn]

@@ -1,13 +1,16 @@
 """A queue as a topic of records: written, read, deleted and counted like a log. Each record is a job.
 
 A job is read in the order of its seq, whatever its state; only what was delivered at most once is no longer there for
-readers. Reading leases nothing. A job that was acked or deleted is a silent gap: someone wanted it gone. One that
+readers. Reading leases nothing. What names records by seq alone (reading in order, deleting below a seq) needs a queue
+of one partition and is refused by name elsewhere. A write goes to one partition as a whole, so that its seqs are in a
+row in any queue. A job that was acked or deleted is a silent gap: someone wanted it gone. One that
 expired, or that a cap pushed out, raises a floor (retention.py), and readers behind the floor get a tombstone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +20,7 @@ from esker.engine.commands import Details
 from esker.engine.config import Pause, TopicConfig
 from esker.engine.dedup import write_key
 from esker.engine.logs import append as log_append
-from esker.engine.queues import clockwork, held, pressure, retention
+from esker.engine.queues import clockwork, held, pressure, produce, retention
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Record, Records, Reply, Written
@@ -44,11 +47,13 @@ def append(machine: Machine, command: commands.Append, now: int) -> Reply:
     problem = _write_problem(machine, command, topic, config)
     if problem is not None:
         return problem
-    if topic is not None and command.key:
-        known = topic.partitions[0].dedup.find(write_key(command.key), now - config.idempotency_window_ms)
+    key = write_key(command.key) if command.key else b""
+    if topic is not None and key:
+        home = produce.partition_for(topic, key)  # of a key it is always the same
+        known = home.dedup.find(key, now - config.idempotency_window_ms)
         if known is not None:
             last = known.seq + known.count - 1
-            return Written(known.seq, last, last, created=False, deduped=True)
+            return Written(known.seq, last, last, created=False, deduped=True, partition=_shown_index(home))
     problem = pressure.room_problem(machine, now) or retention.cap_problem(
         machine, topic, config, len(bodies), sum(len(body.data) for body in bodies), now
     )
@@ -57,26 +62,31 @@ def append(machine: Machine, command: commands.Append, now: int) -> Reply:
     created = topic is None
     if topic is None:
         topic = make(machine, command.topic, config, now, lazy=False)
-    first = append_bodies(machine, topic, bodies, now)
+    partition = produce.partition_for(topic, key)
+    first = append_bodies(machine, partition, bodies, now)
     last = first + len(bodies) - 1
-    if command.key:
-        event = events.KeyRemembered(topic.number, 0, now, write_key(command.key), first, len(bodies))
-        machine.record(topic.partitions[0], event)
-    return Written(first, last, last, created, deduped=False)
+    if key:
+        machine.record(partition, events.KeyRemembered(topic.number, partition.index, now, key, first, len(bodies)))
+    return Written(first, last, last, created, deduped=False, partition=_shown_index(partition))
 
 
-def append_bodies(machine: Machine, topic: Topic, bodies: Sequence[events.RecordBody], now: int) -> int:
+def _shown_index(partition: QueuePartition) -> int | None:
+    return partition.index if len(partition.topic.partitions) > 1 else None
+
+
+def append_bodies(machine: Machine, partition: QueuePartition, bodies: Sequence[events.RecordBody], now: int) -> int:
     """Makes a job of each body, in a row, and returns the first seq. Nothing is checked: see `append`.
 
     A queue that drops its oldest is brought within its caps again; that may take some of these, too.
     """
-    config, partition = topic.config, topic.partitions[0]
+    topic = partition.topic
+    config = topic.config
     machine.reserve(partition, len(bodies))
     number, first, expires_ms = topic.number, partition.next_seq, machine.expires_ms(now, config.ttl_ms)
     batch = [
         events.Enqueued(
             number,
-            0,
+            partition.index,
             seq,
             now,
             0,
@@ -111,12 +121,6 @@ def _write_problem(
         return Refusal(
             Code.BAD_REQUEST, f"{len(command.key)} bytes of idempotency key; at most {limits.DEDUP_KEY_BYTES_MAX}"
         )
-    if config.partitions != 1:
-        return Refusal(
-            Code.BAD_REQUEST,
-            f"topic {quoted(command.topic)} has {config.partitions} partitions; records get seqs in a row only in a "
-            "topic of one",
-        )
     if topic is None:
         return create_problem(machine, command.topic, config) if command.create else not_found(command.topic)
     if topic.pause & Pause.IN:
@@ -140,7 +144,10 @@ def _size_problem(records: Sequence[commands.NewRecord], most: int) -> Refusal |
 
 
 def read(machine: Machine, command: commands.Read, now: int) -> Reply:
-    partition = held.queue_partition(machine, command.topic)
+    topic = held.queue_topic(machine, command.topic)
+    if isinstance(topic, Refusal):
+        return topic
+    partition = held.only_partition(topic, "reading records in order")
     if isinstance(partition, Refusal):
         return partition
     retention.catch_up(machine, partition, now)
@@ -221,14 +228,22 @@ def _seqs_behind(partition: QueuePartition, after: int) -> range | list[int]:
 
 def deleting(machine: Machine, command: commands.DeleteRecords, now: int) -> Iterator[int] | Refusal:
     """What is to go is fixed here, and goes as the result is iterated over: each step says how many went."""
-    partition = held.queue_partition(machine, command.topic)
-    if isinstance(partition, Refusal):
-        return partition
-    retention.catch_up(machine, partition, now)
-    below = partition.next_seq if command.before_seq is None else min(command.before_seq, partition.next_seq)
-    if command.tag is None:
-        return _steps_below(machine, partition, below)
-    return _steps_of(machine, partition, command, below)
+    topic = held.queue_topic(machine, command.topic)
+    if isinstance(topic, Refusal):
+        return topic
+    if command.before_seq is not None:
+        only = held.only_partition(topic, "deleting below a seq")
+        if isinstance(only, Refusal):
+            return only
+    steps: list[Iterator[int]] = []
+    for partition in topic.partitions:
+        retention.catch_up(machine, partition, now)
+        below = partition.next_seq if command.before_seq is None else min(command.before_seq, partition.next_seq)
+        if command.tag is None:
+            steps.append(_steps_below(machine, partition, below))
+        else:
+            steps.append(_steps_of(machine, partition, command, below))
+    return chain.from_iterable(steps)
 
 
 def _steps_of(

@@ -89,6 +89,7 @@ class WrittenAnswer(Struct, kw_only=True):
     count: int
     created: bool
     deduped: bool
+    partition: int | UnsetType = field(name="$partition", default=UNSET)
 
 
 class RecordAnswer(Struct, gc=False):
@@ -167,7 +168,7 @@ class RouterDeletedAnswer(Struct):
 
 
 class JobAnswer(Struct, gc=False):
-    """One leased job."""
+    """One leased job. `$partition` only where the queue has several."""
 
     seq: int = field(name="$seq")
     lease_id: str
@@ -177,6 +178,7 @@ class JobAnswer(Struct, gc=False):
     data: Raw
     tag: str | UnsetType = field(name="$tag", default=UNSET)
     meta: Raw | UnsetType = UNSET
+    partition: int | UnsetType = field(name="$partition", default=UNSET)
 
 
 class ClaimedAnswer(Struct):
@@ -192,6 +194,7 @@ class AckedAnswer(Struct):
     skipped: list[int]
     ready: int
     in_flight: int
+    skipped_lease_ids: list[str] | UnsetType = UNSET
 
 
 class NackedAnswer(Struct):
@@ -200,13 +203,17 @@ class NackedAnswer(Struct):
     skipped: list[int]
     ready: int
     in_flight: int
+    skipped_lease_ids: list[str] | UnsetType = UNSET
 
 
 class ExtendedAnswer(Struct):
+    """`deadlines` by seq; where the queue has several partitions, by lease id."""
+
     topic: str
     extended: int
     skipped: list[int]
     deadlines: dict[str, int]
+    skipped_lease_ids: list[str] | UnsetType = UNSET
 
 
 class HealthAnswer(Struct):

@@ -142,8 +142,10 @@ class ClaimBody(msgspec.Struct, kw_only=True):
 
 
 class AckBody(msgspec.Struct, kw_only=True):
+    """`seqs` may be left out only where `lease_ids` say it all: in a queue of several partitions."""
+
     node: str
-    seqs: list[Unsigned]
+    seqs: list[Unsigned] | None = None
     lease_ids: list[str] | None = None
 
     def __post_init__(self) -> None:

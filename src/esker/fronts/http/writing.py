@@ -121,6 +121,8 @@ def written_answer(topic: str, written: Written, with_seqs: bool) -> WrittenAnsw
         created=written.created,
         deduped=written.deduped,
     )
+    if written.partition is not None:
+        answer.partition = written.partition
     if with_seqs:
         answer.seqs = list(range(written.first_seq, written.last_seq + 1))
     return answer

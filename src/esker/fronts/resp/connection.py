@@ -37,6 +37,7 @@ from esker.fronts.resp.errors import CommandError, failed
 from esker.fronts.resp.parser import Arguments, Parser
 from esker.fronts.resp.permissions import no_access, permit
 from esker.fronts.resp.sockets import address, tune
+from esker.fronts.resp.transactions import Transaction
 from esker.fronts.resp.turns import PARSED_LATER_BYTES, WAITING_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_arrived", "_at", "_chunks", "_commands", "_encode", "_ended", "_reading", "_unheard", "_waiter",
         "_waiting_bytes", "_was_quiet", "address", "authenticated", "broker", "careful", "closing", "congestion",
-        "connected_at", "failed_logins", "gathered", "held", "id", "ids", "key", "last_entry", "lasting", "library",
-        "local", "monitoring", "muted", "name", "null_array", "null_bulk", "out", "parser", "peer", "postponed",
-        "proto", "queued", "seen_at", "server", "skip_next", "transport", "unsettled",
+        "connected_at", "executing", "failed_logins", "gathered", "held", "id", "ids", "key", "last_entry", "lasting",
+        "library", "local", "monitoring", "muted", "name", "null_array", "null_bulk", "out", "parser", "peer",
+        "postponed", "proto", "queued", "seen_at", "server", "skip_next", "taker", "transaction", "transport",
+        "unsettled",
     )  # fmt: skip
 
     def __init__(self, server: RespServer) -> None:
@@ -70,6 +72,7 @@ class Connection(asyncio.Protocol):
         self.ids = server.ids
         self.id = 0
         self.name = b""
+        self.taker = 0  # who takes the leases of this client (takers.py)
         self.library = {b"LIB-NAME": b"", b"LIB-VER": b""}
         self.proto = 2
         self.null_bulk = encoding.NULL_BULK
@@ -82,6 +85,8 @@ class Connection(asyncio.Protocol):
         self.skip_next = False  # CLIENT REPLY SKIP
         self.monitoring = False
         self.careful = False
+        self.transaction: Transaction | None = None  # between MULTI and EXEC
+        self.executing = False  # its EXEC: nothing may wait
         self.connected_at = self.seen_at = server.loop.time()
         self.last_entry: Entry | None = None
         self.transport: asyncio.Transport | None = None
@@ -322,7 +327,13 @@ class Connection(asyncio.Protocol):
         """Checks in Redis's order: known, arity, password, permission, pause. Empty bytes: no reply is wanted."""
         reply = self._refusal(entry, arguments)
         skip = self.skip_next
-        if reply is None:
+        if self.transaction is not None and not (entry is not None and entry.at_once):
+            self.skip_next = False
+            if reply is None and entry is not None:
+                reply = self.transaction.keep(entry, arguments)
+            else:
+                self.transaction.broken = True
+        elif reply is None:
             assert entry is not None
             if self.server.pauses(entry):
                 self.postponed = True
@@ -385,10 +396,18 @@ class Connection(asyncio.Protocol):
             or not self.key.unlimited
             or self.muted
             or self.skip_next
+            or self.transaction is not None
             or server.monitors
             or server.paused_until
         )
         self.parser.trusted = self.authenticated
+
+    def rename(self, name: bytes) -> None:
+        """Connections of one name are one client; an empty one is none."""
+        takers = self.server.takers
+        takers.leave(self.taker)
+        self.name = name
+        self.taker = takers.enter(name)
 
     # -- holding
 
@@ -403,7 +422,7 @@ class Connection(asyncio.Protocol):
 
     def wait_for_jobs(self, topics: Sequence[bytes], timeout_ms: int, encode: Callable[[Leased], bytes]) -> None:
         self._encode = encode
-        self.hold(self.broker.wait_for_jobs(topics, timeout_ms, self._delivered))
+        self.hold(self.broker.wait_for_jobs(topics, timeout_ms, self._delivered, taker=self.taker))
 
     def _delivered(self, leased: Leased | None) -> None:
         assert self._encode is not None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from esker.engine.commands import EnqueueAlike
 from esker.engine.replies import Added
 from esker.errors import EskerError
-from esker.fronts.resp.commands.addjob import RETRY_MS, TTL_MS, addjob
+from esker.fronts.resp.commands.addjob import addjob, defaults
 from esker.fronts.resp.errors import failed
 from esker.fronts.resp.shapes import Shapes
 from esker.fronts.resp.turns import GATHERED_JOBS_MAX, GATHERED_JOBS_PER_CLIENT_MAX
@@ -145,11 +145,12 @@ class Gathering:
         """The replies, one for each job."""
         payloads = gathered.payloads
         try:
-            reply = self._server.broker.handle(EnqueueAlike(queue, payloads, RETRY_MS, TTL_MS))
+            ttl_ms, retry_ms = defaults(self._server.broker, queue)
+            reply = self._server.broker.handle(EnqueueAlike(queue, payloads, retry_ms, ttl_ms))
         except EskerError as error:
             return [failed(self._entry, error) for _ in payloads]
         if type(reply) is Added:
-            return self._server.ids.added(reply.ids, TTL_MS, RETRY_MS)
+            return self._server.ids.added(reply.ids, ttl_ms, retry_ms)
         owners = [client for client, count in zip(gathered.clients, gathered.counts, strict=True) for _ in range(count)]
         return [
             addjob(client, [_NAME, queue, payload, _TIMEOUT]) for client, payload in zip(owners, payloads, strict=True)

@@ -10,14 +10,17 @@ ours.
 
 from __future__ import annotations
 
+import re
 from binascii import hexlify, unhexlify
 from collections.abc import Sequence
 from typing import Final
 
-from esker.fronts.resp.errors import CommandError
+from esker.fronts.resp.errors import CommandError, syntax_error
 
 _BAD_ID: Final = "BADID Invalid Job ID format."
 _MINUTE_MS: Final = 60_000
+TOKEN: Final = b"TOKEN"
+_TOKEN: Final = re.compile(rb"[0-9a-f]{1,16}")
 
 # The id of no job: the engine's ids carry their time in the upper bits, and nothing was made in 1970.
 UNKNOWN: Final = 0
@@ -89,6 +92,43 @@ def known(argument: bytes) -> int | None:
         return (read(argument) or None) if _is_ours(argument) else None
     except CommandError:
         return None
+
+
+def write_token(token: int) -> bytes:
+    """A fencing token as clients see it. A text, because not every client can hold a number of 63 bits."""
+    return b"%x" % token
+
+
+def read_named(words: Sequence[bytes]) -> tuple[list[int], list[int | None] | None]:
+    """What `id [TOKEN t] id [TOKEN t]…` names: message ids, and their tokens in the same order; None: none is given.
+
+    All of it is checked before any is used; ids of no job of ours are left out, repeated ones count once.
+    """
+    try:
+        return read_all(words), None
+    except CommandError:
+        if TOKEN not in map(bytes.upper, words):
+            raise
+    named: dict[int, int | None] = {}
+    at = 0
+    while at < len(words):
+        message_id, token = read(words[at]), None
+        at += 1
+        if at < len(words) and words[at].upper() == TOKEN:
+            token = read_token(words[at + 1 : at + 2])
+            at += 2
+        if message_id:
+            named[message_id] = named.get(message_id) if token is None else token
+    return list(named), list(named.values())
+
+
+def read_token(words: Sequence[bytes]) -> int:
+    """The token behind the word TOKEN."""
+    if len(words) != 1:
+        raise syntax_error()
+    if not _TOKEN.fullmatch(words[0]):
+        raise CommandError("ERR TOKEN must be one that GETJOB WITHTOKEN returned")
+    return int(words[0], 16)
 
 
 def _is_ours(job_id: bytes) -> bool:

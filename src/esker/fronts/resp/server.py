@@ -27,6 +27,7 @@ from esker.fronts.resp.gathering import Gathering
 from esker.fronts.resp.jobids import JobIds
 from esker.fronts.resp.meters import LatencyMonitor, Rates, SlowLog
 from esker.fronts.resp.options import SPELLINGS_MAX, RespOptions
+from esker.fronts.resp.takers import Takers
 from esker.fronts.resp.turns import Turns
 from esker.node.interface import Broker
 
@@ -57,6 +58,7 @@ class RespServer:
         self.entries = {name: Entry(command) for name, command in commands.COMMANDS.items()}
         self.lookup = dict(self.entries)  # by the exact bytes seen
         self.clients: dict[int, Connection] = {}
+        self.takers = Takers()
         self.monitors: set[Connection] = set()
         self.gathering = Gathering(self)
         self.arrived: list[tuple[Connection, bytes]] = []  # and nobody has looked at it
@@ -132,6 +134,7 @@ class RespServer:
             self.connections_rejected += 1
             return False
         client.id = self._next_id
+        client.taker = self.takers.enter()
         self._next_id += 1
         self.clients[client.id] = client
         return True
@@ -150,7 +153,8 @@ class RespServer:
             )
 
     def forget(self, client: Connection) -> None:
-        self.clients.pop(client.id, None)
+        if self.clients.pop(client.id, None) is not None:
+            self.takers.leave(client.taker)
         self._postponed.discard(client)
         if client in self.monitors:
             self.monitors.discard(client)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import redis
+
+from esker.testing.broker import Broker
 from tests.fronts.http.streams.conftest import Opener
 from tests.fronts.http.streams.wire import Api, Events, Frame, eventually, work_path
 
@@ -168,4 +171,24 @@ def test_a_worker_that_reads_slowly_is_not_given_more_than_it_may_have(api: Api,
         eventually(lambda: in_flight(api, topic) == 7)
         time.sleep(0.3)
         assert in_flight(api, topic) == 7
+    eventually(lambda: in_flight(api, topic) == 0)
+
+
+def test_leases_of_every_partition_count_as_outstanding_and_are_given_back(
+    api: Api, shared_node: Broker, topic: str, work: Opener
+) -> None:
+    with redis.Redis(port=shared_node.resp_port, protocol=2) as client:
+        client.execute_command("TOPIC", "CREATE", topic, "partitions", 4, "lease_ms", 60_000)
+        for number in range(8):
+            client.execute_command("ADDJOB", topic, number, 0)
+    stream = work(topic, "w1", max=4)
+    jobs = [stream.next("job") for _ in range(4)]
+    assert [job.data["data"] for job in jobs] == [0, 1, 2, 3]
+    assert {job.id for job in jobs} == {f"{job.data['$partition']}-{job.data['$seq']}" for job in jobs}
+    assert stream.silent(), "four are outstanding, wherever they are"
+    for number, job in enumerate(jobs, 4):
+        api("POST", f"/v0/topics/{topic}/ack", {"node": "w1", "lease_ids": [job.data["lease_id"]]})
+        assert stream.next("job").data["data"] == number
+    assert in_flight(api, topic) == 4
+    stream.close()
     eventually(lambda: in_flight(api, topic) == 0)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
 from esker.engine import limits
 from esker.engine.commands import AckHeld, ExtendHeld, Lease, NackHeld, TopicState
 from esker.engine.config import TopicConfig, TopicType
-from esker.engine.replies import Leased, Reply, SeqsDone, TopicStatus
+from esker.engine.ids import SLOT_MASK
+from esker.engine.limits import SEQ_MAX
+from esker.engine.replies import Leased, Reply, SlotsDone, TopicStatus
 from esker.engine.topics import not_found
 from esker.fronts.http.answers import AckedAnswer, ExtendedAnswer, NackedAnswer, encode
 from esker.fronts.http.bodies import AckBody, ClaimBody, ExtendBody, NackBody
@@ -17,7 +20,7 @@ from esker.fronts.http.calls import Answer, Call, ClientLeft
 from esker.fronts.http.configs import clamped_lease
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import HttpError, expect, refused
-from esker.fronts.http.leases import CLAIM_MAX, check_seqs, jobs_text, to_holder, to_tokens
+from esker.fronts.http.leases import CLAIM_MAX, NamedLeases, jobs_text, to_holder, to_leases
 from esker.node.interface import Broker
 
 _claim_decoder = msgspec.json.Decoder(ClaimBody)
@@ -54,7 +57,7 @@ async def claim_jobs(call: Call) -> Answer:
     jobs = leased.deliveries
     # A `ClaimedAnswer`. A name that fits a path needs no escaping.
     text = b'{"topic":"%b","claimed":%b,"count":%d,"ready":%d}'
-    told = text % (name, jobs_text(jobs), len(jobs), leased.ready)
+    told = text % (name, jobs_text(jobs, config), len(jobs), leased.ready)
     return Answer(told, topic=name, lasting=broker.lasts(leased))
 
 
@@ -84,30 +87,61 @@ async def _claim(call: Call, command: Lease, waits: bool) -> Reply:
 async def ack_jobs(call: Call) -> Answer:
     name = named_topic(call)
     body = await call.json(_ack_decoder)
-    check_seqs(body.seqs)
-    command = AckHeld(name, body.seqs, to_holder(body.node), to_tokens(body.lease_ids, body.seqs))
-    done = expect(SeqsDone, call.front.broker.handle(command), name)
-    answer = AckedAnswer(name.decode(), done.count, list(done.skipped), done.ready, done.in_flight)
+    config, leases = _named_leases(call, name, body)
+    command = AckHeld(name, leases.slots, to_holder(body.node), leases.tokens)
+    done = expect(SlotsDone, call.front.broker.handle(command), name)
+    answer = AckedAnswer(
+        name.decode(), done.count, _seqs(done.skipped), done.ready, done.in_flight,
+        _skipped_ids(config, body, leases, done),
+    )  # fmt: skip
     return Answer(encode(answer), topic=name, quiet=True)
 
 
 async def nack_jobs(call: Call) -> Answer:
     name = named_topic(call)
     body = await call.json(_nack_decoder)
-    check_seqs(body.seqs)
+    config, leases = _named_leases(call, name, body)
     delay_ms = min(body.delay_ms, limits.DAY_MS)
-    command = NackHeld(name, body.seqs, to_holder(body.node), to_tokens(body.lease_ids, body.seqs), delay_ms)
-    done = expect(SeqsDone, call.front.broker.handle(command), name)
-    answer = NackedAnswer(name.decode(), done.count, list(done.skipped), done.ready, done.in_flight)
+    command = NackHeld(name, leases.slots, to_holder(body.node), leases.tokens, delay_ms)
+    done = expect(SlotsDone, call.front.broker.handle(command), name)
+    answer = NackedAnswer(
+        name.decode(), done.count, _seqs(done.skipped), done.ready, done.in_flight,
+        _skipped_ids(config, body, leases, done),
+    )  # fmt: skip
     return Answer(encode(answer), topic=name)
 
 
 async def extend_leases(call: Call) -> Answer:
     name = named_topic(call)
     body = await call.json(_extend_decoder)
-    check_seqs(body.seqs)
-    tokens = to_tokens(body.lease_ids, body.seqs)
-    command = ExtendHeld(name, body.seqs, to_holder(body.node), clamped_lease(body.lease_ms), tokens)
-    done = expect(SeqsDone, call.front.broker.handle(command), name)
-    deadlines = {str(seq): deadline_ms for seq, deadline_ms in done.deadlines_ms.items()}
-    return Answer(encode(ExtendedAnswer(name.decode(), done.count, list(done.skipped), deadlines)), topic=name)
+    config, leases = _named_leases(call, name, body)
+    command = ExtendHeld(name, leases.slots, to_holder(body.node), clamped_lease(body.lease_ms), leases.tokens)
+    done = expect(SlotsDone, call.front.broker.handle(command), name)
+    if config.partitions > 1:
+        names = dict(zip(leases.slots, body.lease_ids or (), strict=True))
+        deadlines = {names[slot]: deadline_ms for slot, deadline_ms in done.deadlines_ms.items()}
+    else:
+        deadlines = {str(seq): deadline_ms for seq, deadline_ms in done.deadlines_ms.items()}
+    answer = ExtendedAnswer(
+        name.decode(), done.count, _seqs(done.skipped), deadlines, _skipped_ids(config, body, leases, done)
+    )
+    return Answer(encode(answer), topic=name)
+
+
+def _named_leases(call: Call, name: bytes, body: AckBody) -> tuple[TopicConfig, NamedLeases]:
+    config = queue_config(call.front.broker, name)
+    return config, to_leases(config, body.seqs, body.lease_ids)
+
+
+def _seqs(slots: Sequence[int]) -> list[int]:
+    return [slot & SEQ_MAX if slot <= SLOT_MASK else slot for slot in slots]  # a seq that is none is shown as it came
+
+
+def _skipped_ids(
+    config: TopicConfig, body: AckBody, leases: NamedLeases, done: SlotsDone
+) -> list[str] | msgspec.UnsetType:
+    """Where seqs alone do not name jobs."""
+    if config.partitions == 1:
+        return msgspec.UNSET
+    ids = dict(zip(leases.slots, body.lease_ids or (), strict=True))
+    return [ids[slot] for slot in done.skipped]

@@ -15,6 +15,8 @@ import msgspec
 
 from esker.engine import limits
 from esker.engine.commands import Lease, NackHeld, TopicState
+from esker.engine.config import TopicConfig
+from esker.engine.ids import PARTITION_MASK, PARTITION_SHIFT, SLOT_MASK
 from esker.engine.limits import SEQ_MAX
 from esker.engine.replies import Delivery, Leased, Reply, TopicStatus
 from esker.errors import ShardStopped
@@ -45,7 +47,7 @@ async def work(call: Call) -> None:
         lease_ms = clamped_lease(call.number("lease_ms", 0, 0, limits.LEASE_MS_MAX))
     streams = call.front.streams
     with streams.admitted(call) as outlet:
-        worker = WorkStream(streams, outlet, Lease(name, most, lease_ms, holder), status.number)
+        worker = WorkStream(streams, outlet, Lease(name, most, lease_ms, holder), status)
         try:
             await worker.run()
         except ReaderStalled:
@@ -55,15 +57,16 @@ async def work(call: Call) -> None:
 
 
 class WorkStream:
-    """`wish` is the lease of all that the connection may have outstanding, `epoch` the number of its topic."""
+    """`wish` is the lease of all that the connection may have outstanding, `status` the queue as it was found."""
 
-    def __init__(self, streams: Streams, outlet: Outlet, wish: Lease, epoch: int) -> None:
+    def __init__(self, streams: Streams, outlet: Outlet, wish: Lease, status: TopicStatus) -> None:
         self._streams = streams
         self._broker = streams.broker
         self._outlet = outlet
         self._wish = wish
-        self._epoch = epoch
-        self._held: dict[int, int] = {}  # seq and token of what is outstanding
+        self._epoch = status.number
+        self._config = status.config  # of its number of partitions, which never changes
+        self._held: dict[int, int] = {}  # slot and token of what is outstanding
         self._arrived: list[Delivery] = []  # leased, and not sent yet
         self._claim: Waiter | None = None  # a claim whose window is open
         self._waiter: Waiter | None = None  # a place in the waiting room
@@ -91,7 +94,7 @@ class WorkStream:
                 return
             self._ask()
             if self._arrived:
-                body = b"".join(job_frame(job) for job in self._arrived)
+                body = b"".join(job_frame(job, self._config) for job in self._arrived)
                 self._arrived = []
                 await outlet.depart()
                 await outlet.push(body)
@@ -130,7 +133,7 @@ class WorkStream:
         """What a claim, or the waiting room, gave. What is still missing is waited for."""
         taken = reply.deliveries if isinstance(reply, Leased) else ()
         for delivery in taken:
-            self._held[delivery.id & SEQ_MAX] = delivery.token
+            self._held[delivery.id & SLOT_MASK] = delivery.token
         self._arrived += taken
         self._asked -= len(taken)
         if self._asked > 0 and isinstance(reply, Leased):
@@ -161,5 +164,8 @@ class WorkStream:
             self._held.clear()
 
 
-def job_frame(job: Delivery) -> bytes:
-    return frame(b"job", b'{"topic":%b,%b' % (encode(text(job.topic)), job_text(job)[1:]), b"%d" % (job.id & SEQ_MAX))
+def job_frame(job: Delivery, config: TopicConfig) -> bytes:
+    """The id of the frame is the seq; in a queue of several partitions, `partition-seq`."""
+    seq = b"%d" % (job.id & SEQ_MAX)
+    name = seq if config.partitions == 1 else b"%d-%b" % (job.id >> PARTITION_SHIFT & PARTITION_MASK, seq)
+    return frame(b"job", b'{"topic":%b,%b' % (encode(text(job.topic)), job_text(job, config)[1:]), name)

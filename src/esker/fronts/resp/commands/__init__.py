@@ -18,6 +18,7 @@ from esker.fronts.resp.commands import (
     session,
     slowness,
     topics,
+    transactions,
 )
 from esker.fronts.resp.commands.table import COMMANDS, Command
 
@@ -39,4 +40,5 @@ __all__ = [
     "session",
     "slowness",
     "topics",
+    "transactions",
 ]

@@ -20,6 +20,7 @@ from esker.fronts.resp.rules import WRITES
 
 if TYPE_CHECKING:
     from esker.fronts.resp.connection import Connection
+    from esker.node.interface import Broker
 
 TTL_S: Final = 86_400  # Disque's default
 RETRY_S_MAX_DEFAULT: Final = 300  # Disque's default is TTL/10, within 1 and this
@@ -28,10 +29,16 @@ TTL_MS: Final = TTL_S * limits.SECOND_MS
 RETRY_MS: Final = RETRY_S_MAX_DEFAULT * limits.SECOND_MS
 
 
+def defaults(broker: Broker, queue: bytes) -> tuple[int, int]:
+    """TTL and retry time, in ms, of a job that names none: the config's, or Disque's where the queue has no config."""
+    config = broker.given_config(queue)
+    return (TTL_MS, RETRY_MS) if config is None else (config.ttl_ms, config.lease_ms)
+
+
 @dataclass(slots=True)
 class _Wanted:
     replicate: int | None = None
-    ttl_s: int = TTL_S
+    ttl_s: int | None = None
     retry_s: int | None = None
     delay_s: int = 0
     max_len: int = 0
@@ -60,10 +67,11 @@ def addjob(client: Connection, arguments: list[bytes]) -> bytes:
         return _addjob_with_options(client, arguments)
     if arguments[3] != b"0":
         reading.timeout_ms(arguments[3])
-    job = NewJob(arguments[2], 0, RETRY_MS, TTL_MS)
+    ttl_ms, retry_ms = defaults(client.broker, arguments[1])
+    job = NewJob(arguments[2], 0, retry_ms, ttl_ms)
     reply = client.broker.handle(Enqueue(arguments[1], (job,)))
     if type(reply) is Added:
-        return b"+" + client.ids.write(reply.ids[0], TTL_MS, RETRY_MS) + b"\r\n"
+        return b"+" + client.ids.write(reply.ids[0], ttl_ms, retry_ms) + b"\r\n"
     return _refused(reply)
 
 
@@ -72,23 +80,31 @@ def _addjob_with_options(client: Connection, arguments: list[bytes]) -> bytes:
     reading.timeout_ms(arguments[3])
     if wanted.retry_s == 0 and (wanted.replicate or 1) > 1:
         raise CommandError("ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)")
-    if wanted.delay_s >= wanted.ttl_s:
+    ttl_ms, retry_ms = _times(client.broker, arguments[1], wanted)
+    if 0 < ttl_ms <= wanted.delay_s * limits.SECOND_MS:
         raise CommandError("ERR The specified DELAY is greater than TTL. Job refused since would never be delivered")
     if client.server.leaving:
         raise CommandError("NOREPL Not enough reachable nodes: this node is leaving and takes no new jobs")
     if (wanted.replicate or 1) > 1:
         raise CommandError("NOREPL Not enough reachable nodes for the requested replication level")
-    retry_s = wanted.retry_s
-    if retry_s is None:
-        retry_s = min(max(wanted.ttl_s // 10, 1), RETRY_S_MAX_DEFAULT)
-    retry_ms = min(retry_s * limits.SECOND_MS, limits.DELAY_MS_MAX)  # nobody waits for ten years: more means the same
-    ttl_ms = min(wanted.ttl_s * limits.SECOND_MS, limits.TTL_MS_MAX)
     details = Details(delay_ms=wanted.delay_s * limits.SECOND_MS) if wanted.delay_s else None
     job = NewJob(arguments[2], wanted.priority, retry_ms, ttl_ms, details)
     reply = client.broker.handle(Enqueue(arguments[1], (job,), wanted.max_len))
     if isinstance(reply, Added):
         return b"+" + client.ids.write(reply.ids[0], ttl_ms, retry_ms) + b"\r\n"
     return _refused(reply)
+
+
+def _times(broker: Broker, queue: bytes, wanted: _Wanted) -> tuple[int, int]:
+    """TTL and retry time in ms. More than ten years means the same as ten."""
+    ttl_ms, retry_ms = defaults(broker, queue)
+    if wanted.ttl_s is not None:
+        ttl_ms = min(wanted.ttl_s * limits.SECOND_MS, limits.TTL_MS_MAX)
+        if broker.given_config(queue) is None:
+            retry_ms = min(max(wanted.ttl_s // 10, 1), RETRY_S_MAX_DEFAULT) * limits.SECOND_MS
+    if wanted.retry_s is not None:
+        retry_ms = min(wanted.retry_s * limits.SECOND_MS, limits.DELAY_MS_MAX)
+    return ttl_ms, retry_ms
 
 
 def _options(arguments: list[bytes]) -> _Wanted:

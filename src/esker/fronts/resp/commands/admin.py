@@ -26,7 +26,7 @@ def time_(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.bulks([b"%d" % (microseconds // 1_000_000), b"%d" % (microseconds % 1_000_000)])
 
 
-@command(b"MONITOR", 1, "admin", "no-monitor", rule=Rule(Reach.NODE, Scope.ADMIN | Scope.READ))
+@command(b"MONITOR", 1, "admin", "no-monitor", "no-multi", rule=Rule(Reach.NODE, Scope.ADMIN | Scope.READ))
 def monitor(client: Connection, arguments: list[bytes]) -> bytes:
     """From now on this client is shown every command. One that does not keep up is cut."""
     client.monitoring = True
@@ -35,7 +35,7 @@ def monitor(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.OK
 
 
-@command(b"DEBUG", -2, "admin", "no-monitor", rule=Rule(Reach.NODE, Scope.ADMIN | Scope.DELETE))
+@command(b"DEBUG", -2, "admin", "no-monitor", "no-multi", rule=Rule(Reach.NODE, Scope.ADMIN | Scope.DELETE))
 def debug(client: Connection, arguments: list[bytes]) -> bytes | None:
     subcommand = arguments[1].upper()
     if subcommand == b"FLUSHALL":
@@ -69,7 +69,7 @@ def bgrewriteaof(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.simple(b"Background append only file rewriting started")
 
 
-@command(b"SHUTDOWN", -1, "admin", "no-monitor", rule=OPERATES)
+@command(b"SHUTDOWN", -1, "admin", "no-monitor", "no-multi", rule=OPERATES)
 def shutdown(client: Connection, arguments: list[bytes]) -> bytes:
     """As in Redis there is no reply: the connection ends. Every option means the same, a stop that loses nothing."""
     if any(option.upper() not in (b"REWRITE-AOF", b"SAVE", b"NOSAVE", b"NOW", b"FORCE") for option in arguments[1:]):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Our own flags in Redis's words, where it has one; those of no client's concern.
 _WORDS = {"no-auth": "no_auth", "no-monitor": "skip_monitor", "always": "loading"}
-_UNTOLD = frozenset({"blind"})
+_UNTOLD = frozenset({"blind", "at-once", "no-multi"})
 
 
 @command(b"COMMAND", -1, "readonly", rule=FREE)

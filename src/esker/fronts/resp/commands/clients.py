@@ -101,7 +101,7 @@ def _id(client: Connection, arguments: list[bytes]) -> bytes:
 
 
 def _setname(client: Connection, arguments: list[bytes]) -> bytes:
-    client.name = valid_name(_only(arguments, "setname"))
+    client.rename(valid_name(_only(arguments, "setname")))
     return encoding.OK
 
 

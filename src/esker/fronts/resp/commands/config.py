@@ -53,6 +53,10 @@ def _set_maxclients(server: RespServer, text: str) -> None:
     server.options.clients_max = _number(text, 1)
 
 
+def _set_clock_jump(server: RespServer, text: str) -> None:
+    server.broker.reconfigure("clock_jump_max_s", text)
+
+
 def _set_timeout(server: RespServer, text: str) -> None:
     server.broker.reconfigure("idle_timeout_s", text)
     server.options.idle_timeout_s = _number(text)
@@ -107,6 +111,7 @@ DIRECTIVES: dict[str, Directive] = {
     "unixsocket": _fixed(""),
     "unixsocketperm": _fixed("0"),
     "tcp-backlog": Directive(lambda server: str(server.options.accept_backlog)),
+    "clock-jump-max": Directive(lambda server: str(server.broker.settings.clock_jump_max_s), _set_clock_jump),
     "timeout": Directive(lambda server: str(server.options.idle_timeout_s), _set_timeout),
     "tcp-keepalive": Directive(lambda server: str(server.options.tcp_keepalive_s), _set_keepalive),
     "maxclients": Directive(lambda server: str(server.options.clients_max), _set_maxclients),

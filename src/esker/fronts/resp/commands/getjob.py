@@ -14,6 +14,7 @@ from esker.engine import limits
 from esker.engine.commands import Lease
 from esker.engine.replies import Delivery, Leased
 from esker.fronts.resp import arguments as reading
+from esker.fronts.resp import jobids
 from esker.fronts.resp.commands.table import TOGETHER_MAX, command
 from esker.fronts.resp.errors import CommandError, expect, syntax_error
 from esker.fronts.resp.jobids import digits
@@ -31,6 +32,7 @@ class _Wanted:
     nohang: bool = False
     counters: bool = False
     priority: bool = False
+    token: bool = False
 
 
 def getjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[bytes]:
@@ -46,7 +48,7 @@ def getjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[by
     if count < 2:
         return []
     wanted = _Wanted(first[2:])
-    leased = expect(Leased, client.broker.handle(Lease(first[2], count)))
+    leased = expect(Leased, client.broker.handle(Lease(first[2], count, taker=client.taker)))
     return [_encode(client, (job,), wanted) for job in leased.deliveries]
 
 
@@ -63,7 +65,7 @@ def getjob(client: Connection, arguments: list[bytes]) -> bytes | None:
         if client.broker.lasts(leased):
             client.lasting = reply
         return reply
-    if wanted.nohang:
+    if wanted.nohang or client.executing:  # nothing waits inside a transaction
         return client.null_array
     if client.server.leaving:
         raise CommandError("LEAVING this node is leaving the cluster, not allowed to block")
@@ -82,6 +84,8 @@ def _options(arguments: list[bytes]) -> _Wanted:
             wanted.counters = True
         elif name == b"WITHPRIORITY":
             wanted.priority = True
+        elif name == b"WITHTOKEN":
+            wanted.token = True
         elif name == b"TIMEOUT":
             wanted.timeout_ms = reading.timeout_ms(options.value())
         elif name == b"COUNT":
@@ -99,7 +103,7 @@ def _lease(client: Connection, wanted: _Wanted) -> Leased:
     handle = client.broker.handle
     count = min(wanted.count, limits.LEASE_JOBS_MAX)
     if len(wanted.queues) == 1:
-        return expect(Leased, handle(Lease(wanted.queues[0], count)))
+        return expect(Leased, handle(Lease(wanted.queues[0], count, taker=client.taker)))
     deliveries: list[Delivery] = []
     queues = wanted.queues
     while queues and len(deliveries) < count:
@@ -107,7 +111,7 @@ def _lease(client: Connection, wanted: _Wanted) -> Leased:
         for queue in queues:
             if len(deliveries) == count:
                 break
-            found = expect(Leased, handle(Lease(queue))).deliveries
+            found = expect(Leased, handle(Lease(queue, taker=client.taker))).deliveries
             if found:
                 deliveries += found
                 fruitful.append(queue)
@@ -118,7 +122,7 @@ def _lease(client: Connection, wanted: _Wanted) -> Leased:
 def _encode(client: Connection, deliveries: Sequence[Delivery], wanted: _Wanted) -> bytes:
     """Jobs that come together are much alike: what goes around their ids is made once for those in a row."""
     ids = client.ids
-    size = 3 + 4 * wanted.counters + 2 * wanted.priority
+    size = 3 + 4 * wanted.counters + 2 * wanted.priority + 2 * wanted.token
     parts = [b"*%d\r\n" % len(deliveries)]
     queue = head = middle = b""
     alike = (-1, -1, -1)  # what the bytes in the middle depend on
@@ -135,4 +139,7 @@ def _encode(client: Connection, deliveries: Sequence[Delivery], wanted: _Wanted)
             parts.append(b"$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n" % (job.nacks, job.requeues))
         if wanted.priority:
             parts.append(b"$8\r\npriority\r\n:%d\r\n" % job.priority)
+        if wanted.token:
+            token = jobids.write_token(job.token)
+            parts.append(b"$5\r\ntoken\r\n$%d\r\n%b\r\n" % (len(token), token))
     return b"".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from esker.engine.commands import Ack, Delete, Extend, Nack, Reprioritise, Requeue, Show, Withdraw, Working
@@ -27,7 +28,7 @@ STATES = {
     JobState.SPENT: b"active",
 }
 
-_ById = type[Ack] | type[Nack] | type[Requeue] | type[Withdraw] | type[Delete]
+_ById = type[Requeue] | type[Withdraw] | type[Delete]
 
 
 def _change(client: Connection, kind: _ById, job_ids: list[bytes]) -> bytes:
@@ -35,6 +36,14 @@ def _change(client: Connection, kind: _ById, job_ids: list[bytes]) -> bytes:
     if not ids:
         return b":0\r\n"
     return encoding.integer(expect(Done, client.broker.handle(kind(ids))).count)
+
+
+def _ack(client: Connection, words: list[bytes]) -> bytes:
+    """Without a token from anybody: a job that is done is done."""
+    ids, tokens = jobids.read_named(words)
+    if not ids:
+        return b":0\r\n"
+    return encoding.integer(expect(Done, client.broker.handle(Ack(ids, tokens))).count)
 
 
 def ackjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[bytes]:
@@ -59,17 +68,33 @@ def ackjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[by
 
 @command(b"ACKJOB", -1, "write", "fast", together=ackjobs, rule=WRITES_JOBS)
 def ackjob(client: Connection, arguments: list[bytes]) -> bytes:
-    return _change(client, Ack, arguments[1:])
+    return _ack(client, arguments[1:])
 
 
 @command(b"FASTACK", -1, "write", "fast", rule=WRITES_JOBS)
 def fastack(client: Connection, arguments: list[bytes]) -> bytes:
-    return _change(client, Ack, arguments[1:])
+    return _ack(client, arguments[1:])
 
 
 @command(b"NACK", -1, "write", "denyoom", "fast", rule=WRITES_JOBS)
 def nack(client: Connection, arguments: list[bytes]) -> bytes:
-    return _change(client, Nack, arguments[1:])
+    ids, tokens = jobids.read_named(arguments[1:])
+    done = expect(Done, client.broker.handle(Nack(ids, tokens, takers=[client.taker])))
+    count = done.count
+    if ended := client.server.takers.ended(done.takers):
+        ids, tokens = _those(done.missed, ids, tokens)
+        count += expect(Done, client.broker.handle(Nack(ids, tokens, takers=[client.taker, *ended]))).count
+    return encoding.integer(count)
+
+
+def _those(
+    missed: Sequence[int], ids: list[int], tokens: list[int | None] | None
+) -> tuple[list[int], list[int | None] | None]:
+    """The ids that were missed, and their tokens: some of them may be of clients that have left."""
+    if tokens is None:
+        return list(missed), None
+    of_id = dict(zip(ids, tokens, strict=True))
+    return list(missed), [of_id[each] for each in missed]
 
 
 @command(b"QUEUE", -1, "write", "denyoom", "fast", rule=WRITES_JOBS)
@@ -92,9 +117,17 @@ def deljob(client: Connection, arguments: list[bytes]) -> bytes:
     return _change(client, Delete, arguments[at:])
 
 
-@command(b"WORKING", 2, "write", "fast", rule=WRITES_JOBS)
+@command(b"WORKING", -2, "write", "fast", rule=WRITES_JOBS)
 def working(client: Connection, arguments: list[bytes]) -> bytes:
-    reply = client.broker.handle(Working(jobids.read(arguments[1])))
+    message_id, token = jobids.read(arguments[1]), None
+    if len(arguments) > 2:
+        if arguments[2].upper() != jobids.TOKEN:
+            raise syntax_error()
+        token = jobids.read_token(arguments[3:])
+    reply = client.broker.handle(Working(message_id, token, [client.taker]))
+    if isinstance(reply, Refusal) and isinstance(taker := reply.detail.get("taker"), int):
+        takers = [client.taker, *client.server.takers.ended([taker])]
+        reply = client.broker.handle(Working(message_id, token, takers))
     if isinstance(reply, Refusal) and reply.code == Code.JOB_NOT_FOUND:
         raise CommandError("NOJOB Job not known in the context of this node.")
     return encoding.integer(expect(StillWorking, reply).retry_ms // SECOND_MS)
@@ -154,6 +187,12 @@ def job(client: Connection, arguments: list[bytes]) -> bytes:
         return encoding.integer(expect(Done, client.broker.handle(Reprioritise(ids, priority))).count)
     if subcommand == b"EXTEND":
         lease_ms = reading.integer(arguments[2], 1, DELAY_MS_MAX, "ERR EXTEND takes milliseconds, greater than zero")
-        ids = jobids.read_all(arguments[3:])
-        return encoding.integer(len(expect(Extended, client.broker.handle(Extend(ids, lease_ms))).deadlines_ms))
+        ids, tokens = jobids.read_named(arguments[3:])
+        extended = expect(Extended, client.broker.handle(Extend(ids, lease_ms, tokens, [client.taker])))
+        count = len(extended.deadlines_ms)
+        if ended := client.server.takers.ended(extended.takers):
+            ids, tokens = _those(extended.missed, ids, tokens)
+            takers = [client.taker, *ended]
+            count += len(expect(Extended, client.broker.handle(Extend(ids, lease_ms, tokens, takers))).deadlines_ms)
+        return encoding.integer(count)
     raise syntax_error()

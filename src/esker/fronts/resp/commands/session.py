@@ -57,13 +57,13 @@ def select(client: Connection, arguments: list[bytes]) -> bytes:
     return encoding.OK
 
 
-@command(b"QUIT", -1, "fast", "no-auth", "always", rule=FREE)
+@command(b"QUIT", -1, "fast", "no-auth", "always", "at-once", rule=FREE)
 def quit_(client: Connection, arguments: list[bytes]) -> bytes:
     client.close_after_replies()
     return encoding.OK
 
 
-@command(b"AUTH", -2, "fast", "no-auth", "no-monitor", "always", rule=FREE)
+@command(b"AUTH", -2, "fast", "no-auth", "no-monitor", "always", "no-multi", rule=FREE)
 def auth(client: Connection, arguments: list[bytes]) -> bytes | None:
     """The secret is the password, or an API key, whose scopes and prefixes then hold for this connection."""
     if len(arguments) > 3:
@@ -142,7 +142,7 @@ class Login:
             self._timer.cancel()
 
 
-@command(b"HELLO", -1, "fast", "no-auth", "no-monitor", "always", rule=FREE)
+@command(b"HELLO", -1, "fast", "no-auth", "no-monitor", "always", "no-multi", rule=FREE)
 def hello(client: Connection, arguments: list[bytes]) -> bytes | None:
     if len(arguments) == 1:
         if not client.authenticated:
@@ -157,7 +157,7 @@ def hello(client: Connection, arguments: list[bytes]) -> bytes | None:
 
     def greet() -> bytes:
         if name is not None:
-            client.name = name
+            client.rename(name)
         client.proto = version
         client.null_bulk = encoding.NULL if version == 3 else encoding.NULL_BULK
         client.null_array = encoding.NULL if version == 3 else encoding.NULL_ARRAY

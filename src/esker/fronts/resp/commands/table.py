@@ -37,11 +37,14 @@ class Command(NamedTuple):
 COMMANDS: Final[dict[bytes, Command]] = {}
 
 # `no-auth`: works before the password; `no-monitor`: not shown to MONITOR; `always`: works while clients are paused;
+# `at-once`: is executed between MULTI and EXEC, too, instead of being kept; `no-multi`: is refused there, as
+# is what neither writes nor is fast;
 # `blind`: its reply tells nothing of any job, or counts at most, so it need not wait until the disk has what others
 # were promised.
-FLAGS: Final = frozenset(
-    {"write", "readonly", "fast", "admin", "blocking", "denyoom", "no-auth", "no-monitor", "always", "blind"}
-)
+FLAGS: Final = frozenset({
+    "write", "readonly", "fast", "admin", "blocking", "denyoom", "no-auth", "no-monitor", "always", "blind", "at-once",
+    "no-multi",
+})  # fmt: skip
 
 
 def command(
@@ -67,8 +70,8 @@ class Entry:
     """A command as one server runs it: its bounds ready for comparison, its meters beside it."""
 
     __slots__ = (
-        "always", "blind", "calls", "command", "failures", "handler", "least", "most", "no_auth", "no_monitor", "ns",
-        "together", "write",
+        "always", "at_once", "blind", "calls", "command", "failures", "handler", "least", "most", "no_auth",
+        "no_monitor", "no_multi", "ns", "together", "write",
     )  # fmt: skip
 
     def __init__(self, command: Command) -> None:
@@ -81,6 +84,8 @@ class Entry:
         self.no_monitor = "no-monitor" in command.flags
         self.always = "always" in command.flags
         self.blind = "blind" in command.flags
+        self.at_once = "at-once" in command.flags
+        self.no_multi = "no-multi" in command.flags or command.flags.isdisjoint(("write", "fast"))
         self.write = "write" in command.flags
         self.calls = 0
         self.failures = 0
