@@ -158,7 +158,7 @@ class Mover:
         if not await loop.run_in_executor(self._pool, write_file, self._store, self._archive, load):
             return False
         place = load.place
-        reply = self._shard.handle(commands.ArchiveRecords(place.number, place.first, place.last, load.path))
+        reply = self._shard.run(commands.ArchiveRecords(place.number, place.first, place.last, load.path))
         if isinstance(reply, Refusal):
             await loop.run_in_executor(self._pool, self._archive.delete, load.path)
             return False
