@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from esker.spark import options
+from esker.spark import options, workers
 from esker.spark.home import light_home
 from esker.spark.session import settings_for
+from esker.spark.workers import quiet
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -55,3 +57,22 @@ def test_a_session_without_spark_says_what_to_install() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
     assert ran.stdout == "PySpark is missing: pip install 'esker[spark]'"
+
+
+def test_a_worker_whose_connection_was_closed_ends_without_a_traceback() -> None:
+    """Spark closes it when it has what it needs. Other errors are still shown."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+
+    def flushing(sock: socket.socket, authenticated: bool) -> int:
+        sock.sendall(b"bytes that nobody waits for")
+        return 0
+
+    def failing(sock: socket.socket, authenticated: bool) -> int:
+        raise RuntimeError("ours")
+
+    with ours:
+        assert quiet(flushing)(ours, True) == 1
+        with pytest.raises(RuntimeError, match="ours"):
+            quiet(failing)(ours, True)
+    assert settings_for("local[2]", quiet=True)["spark.python.daemon.module"] == workers.__name__

@@ -244,7 +244,7 @@ def _settle() -> None:
     """In a process of Spark's own, which collects garbage after every task and every plan. With everything that is
     imported by now that takes 25 ms, most of what a small task takes; frozen, it is not looked at again."""
     started_as = sys.modules["__main__"].__spec__
-    if started_as is not None and started_as.name == "pyspark.daemon":
+    if started_as is not None and started_as.name in _DAEMONS:
         gc.freeze()
 
 
@@ -253,6 +253,7 @@ def name_in_path(name: str) -> str:
 
 
 _CLIENTS_MAX = 16
+_DAEMONS = frozenset({"pyspark.daemon", "esker.spark.workers"})  # Spark's, and ours around it
 _clients: dict[tuple[int, Connection], Client] = {}
 _lock = threading.Lock()
 
