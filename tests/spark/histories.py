@@ -258,9 +258,9 @@ def examine(
         everything.notes += findings.notes
         everything.letters.update(findings.letters)
         everything.deleted.update(findings.deleted)
-    for place, count in everything.deleted.items():
-        if disguised(everything.letters[place], count):
-            everything.add(Violation("dead_letter_reason", 0, 0, place[1], 0, 0, 4, "a dead letter", "deleted"))
+    for letter, count in everything.deleted.items():
+        if disguised(everything.letters[letter], count):
+            everything.add(Violation("dead_letter_reason", 0, 0, letter[1], 0, 0, 4, "a dead letter", "deleted"))
     return everything
 
 

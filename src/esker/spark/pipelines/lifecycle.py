@@ -183,7 +183,8 @@ def write(tables: Tables, folder: str) -> Tables:
     for name, table in tables.by_name().items():
         table.coalesce(1).write.mode("overwrite").parquet(f"{folder}/{name}")
     read = tables.topics.sparkSession.read
-    return replace(tables, **{name: read.parquet(f"{folder}/{name}") for name in tables.by_name()})
+    written = {name: read.parquet(f"{folder}/{name}") for name in tables.by_name()}
+    return Tables(**written, bucket_ms=tables.bucket_ms, span=tables.span)
 
 
 # -- tables
