@@ -6,13 +6,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import pyspark.daemon
 import pytest
 
-from esker.spark import options, workers
+from esker.spark import options
 from esker.spark.home import light_home
 from esker.spark.session import settings_for
-from esker.spark.workers import quiet
+from esker.spark.workers import end_quietly, of_spark
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -71,8 +73,18 @@ def test_a_worker_whose_connection_was_closed_ends_without_a_traceback() -> None
     def failing(sock: socket.socket, authenticated: bool) -> int:
         raise RuntimeError("ours")
 
+    daemon = ModuleType("__main__")
     with ours:
-        assert quiet(flushing)(ours, True) == 1
-        with pytest.raises(RuntimeError, match="ours"):
-            quiet(failing)(ours, True)
-    assert settings_for("local[2]", quiet=True)["spark.python.daemon.module"] == workers.__name__
+        for worker in (flushing, failing):
+            daemon.__dict__["worker"] = worker
+            with pytest.raises((BrokenPipeError, RuntimeError)):
+                daemon.worker(ours, True)
+            end_quietly(daemon)
+            if worker is flushing:
+                assert daemon.worker(ours, True) == 1
+            else:
+                with pytest.raises(RuntimeError, match="ours"):
+                    daemon.worker(ours, True)
+    end_quietly(None)
+    assert of_spark() is None, "this process is none of Spark's"
+    assert callable(pyspark.daemon.worker), "what is replaced is there"

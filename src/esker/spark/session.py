@@ -39,7 +39,6 @@ _LOCAL: Final = {
     "spark.sql.shuffle.partitions": "4",
     # Between the JVM and its Python processes, instead of TCP: a read takes about a tenth less of the processor.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "esker.spark.workers",  # Spark's own, without tracebacks of healthy runs
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
