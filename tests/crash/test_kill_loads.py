@@ -20,7 +20,7 @@ KILLS_MIN = 2
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("seed", "rows", "share", "config"),  # the share makes it slow enough for kills to hit it
+    ("seed", "rows", "share", "config"),  # the share, with somebody beside, makes it slow enough for kills to hit it
     [
         (1, 100_000, 0.05, {"type": "queue", "durability": "fsync"}),
         (2, 80_000, 0.05, {"type": "log", "durability": "disk"}),
@@ -42,9 +42,12 @@ def test_every_row_of_a_load_arrives_once_whenever_the_node_is_killed(
             found = _rows(node)
             assert found == list(range(len(found))), "rows are missing, doubled or out of order"
             client.start(node.http_port)
+            beside = threading.Thread(target=_use, args=(node.http_port,))
+            beside.start()
             client.wait(dice.uniform(0.1, 0.7) * (1 + kills / 3))
             node.kill()
             client.join()
+            beside.join(30)
         kills += 1
     assert kills >= KILLS_MIN, "the load was too quick for the test to mean anything"
     with node:
@@ -115,6 +118,17 @@ class _Client:
         assert state != "failed", loader.state(self._batch)
         if state == "done":
             self._batch += 1
+
+
+def _use(port: int) -> None:
+    """Asks one thing after the other until the node is killed, so that the share of a load holds."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        try:
+            while True:
+                client.get("/v0/topics/t")
+                time.sleep(0.05)  # a client that needs little
+        except httpx.TransportError:
+            return
 
 
 def _rows(node: NodeProcess) -> list[int]:

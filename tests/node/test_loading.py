@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -96,9 +97,10 @@ def test_a_load_that_waits_goes_on_after_a_restart(broker: Broker) -> None:
 
 
 def test_an_orderly_stop_in_the_middle_repeats_nothing(tmp_path: Path) -> None:
-    """The share is small, so the stop comes between two chunks; the next start goes on behind the mark."""
+    """The share is small and others use the node, so the stop comes between two chunks; the next start goes on behind
+    the mark."""
     with Broker(str(tmp_path / "data")) as broker:
-        with Loader(broker.http_url, "l") as loader:
+        with Loader(broker.http_url, "l") as loader, _used(broker):
             loader.commit([loader.stage(_rows(6000))], topic="q", type="queue", share=0.05)
             _until(lambda: loader.state()["published"] != 0)
         broker.restart()
@@ -355,9 +357,46 @@ def test_commits_of_one_batch_at_the_same_moment_are_one(broker: Broker) -> None
     _until(lambda: _files(broker) == [])
 
 
+@contextmanager
+def _used(broker: Broker) -> Iterator[None]:
+    """By a client that asks one thing after the other."""
+    over = threading.Event()
+
+    def use() -> None:
+        with redis.Redis(port=broker.resp_port, protocol=2) as client:
+            while not over.is_set():
+                client.execute_command("QLEN", "other")
+
+    with ThreadPoolExecutor(1) as pool:
+        using = pool.submit(use)
+        try:
+            yield
+        finally:
+            over.set()
+            using.result()
+
+
+def _paused_s(broker: Broker) -> float:
+    """How long loads have left the node to others, in all."""
+    with redis.Redis(port=broker.resp_port, protocol=2) as client:
+        return float(client.info("loads")["loads_paused_seconds"])
+
+
+def test_a_share_holds_only_while_others_use_the_node(broker: Broker) -> None:
+    with Loader(broker.http_url, "l") as loader:
+        loader.client.put("/v0/topics/q", json={"type": "queue"})
+    broker.restart()  # nobody has asked anything of it since
+    with Loader(broker.http_url, "alone") as loader:
+        loader.run(_rows(3000), topic="q", share=0.05)
+    assert _paused_s(broker) == 0
+    with Loader(broker.http_url, "beside") as loader, _used(broker):
+        loader.run(_rows(3000), topic="q", share=0.05)
+    assert _paused_s(broker) > 0
+
+
 def test_loads_take_turns(broker: Broker) -> None:
     """A small load is done long before a large one that was committed first."""
-    with Loader(broker.http_url, "large") as large, Loader(broker.http_url, "small") as small:
+    with Loader(broker.http_url, "large") as large, Loader(broker.http_url, "small") as small, _used(broker):
         large.commit([large.stage(_rows(20_000))], topic="q", type="queue", share=0.2)
         small.commit([small.stage(_rows(500))], topic="r", type="queue", share=0.2)
         assert small.ended()["published"] == 500
@@ -369,9 +408,10 @@ def test_an_ephemeral_topic_forgets_its_rows_and_never_sees_them_twice(tmp_path:
     with Broker(str(tmp_path / "data")) as broker:
         with Loader(broker.http_url, "l") as loader:
             loader.client.put("/v0/topics/q", json={"type": "queue", "durability": "ephemeral"})
-            loader.commit([loader.stage(_rows(10_000))], topic="q", share=0.05)
-            _until(lambda: loader.state()["published"] != 0)
-            seen = _drain(broker, "q")
+            with _used(broker):
+                loader.commit([loader.stage(_rows(10_000))], topic="q", share=0.05)
+                _until(lambda: loader.state()["published"] != 0)
+                seen = _drain(broker, "q")
         broker.restart()
         with Loader(broker.http_url, "l") as loader:
             assert loader.ended()["published"] == 10_000

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from random import Random
 
 from esker.columns.eventnames import Names
@@ -29,10 +30,10 @@ from esker.engine.events import NodeStarted, decode_batch
 from esker.engine.queues.clockwork import next_wake_ms
 from esker.engine.queues.job import JobState
 from esker.engine.replies import Delivery, Leased, Reply
-from esker.spark.pipelines.codes import CODES, REASONS, Code, Reason, Row
+from esker.spark.pipelines.codes import CODES, REASONS, Bound, Code, Reason, Row
 from esker.spark.pipelines.facts import FACT_KINDS, FactRow, Facts, facts_of
 from esker.spark.pipelines.fold import PartitionFold
-from esker.spark.pipelines.rules import Findings
+from esker.spark.pipelines.rules import Findings, Violation, disguised
 from tests.engine.rig import START_MS, Rig
 from tests.properties import traffic
 from tests.properties.world import World
@@ -112,6 +113,14 @@ class Life(Rig):
             for partition in topic.partitions
             for job in partition.jobs.values()
             if job.state != JobState.SPENT
+        }
+
+    def heads(self) -> dict[tuple[int, int], int]:
+        """The next seq of each partition."""
+        return {
+            (topic.number, partition.index): partition.next_seq
+            for topic in self.machine.topics.values()
+            for partition in topic.all_partitions()
         }
 
     @property
@@ -206,7 +215,7 @@ def fold_row(row: EventRow) -> Row:
         extra = detail["last"]
     return Row(
         _number(row, "position"), _number(row, "ordinal"), _ms(row, "time"), code, _number(row, "seq"), number,
-        _text(row, "lease"), _ms(row, "due"), extra, reason, _text(row, "node"),
+        _text(row, "lease"), _ms(row, "due"), extra, reason, _text(row, "node"), _ms(row, "expires"),
     )  # fmt: skip
 
 
@@ -215,9 +224,13 @@ def examine(
     alive: set[LiveJob] | None = None,
     queues: Iterable[int] = (),
     grace_ms: int = 1000,
+    holes: Sequence[tuple[int, int]] = (),
+    heads: Mapping[tuple[int, int], int] | None = None,
 ) -> Findings:
-    """The audit of a history by the fold alone. `alive`: the jobs in `queues` behind the last row."""
+    """The audit of a history by the fold alone. `alive`: the jobs in `queues` behind the last row; `heads`: the next
+    seq of each partition there. `holes`: positions that are missing."""
     facts = facts_in(rows)
+    facts.holes(holes)
     last = max(_number(row, "position") for row in rows)
     groups: dict[tuple[int, int], list[Row]] = {}
     for row in sorted(rows, key=lambda row: (_number(row, "position"), _number(row, "ordinal"))):
@@ -228,6 +241,9 @@ def examine(
             facts.snapshot(number, last, 0)
         for number, index, seq in alive:
             groups.setdefault((number, index), []).append(Row(last, 1 << 61, 0, Code.LIVE, seq))
+    for place, seq in (heads or {}).items():
+        bounds = [Row(last, 1 << 61, 0, Code.HEAD, seq, bound) for bound in Bound]
+        groups.setdefault(place, []).extend(bounds)
     everything = Findings()
     for (number, index), group in groups.items():
         findings = Findings()
@@ -241,6 +257,10 @@ def examine(
         everything.broken += findings.broken
         everything.notes += findings.notes
         everything.letters.update(findings.letters)
+        everything.deleted.update(findings.deleted)
+    for letter, count in everything.deleted.items():
+        if disguised(everything.letters[letter], count):
+            everything.add(Violation("dead_letter_reason", 0, 0, letter[1], 0, 0, 4, "a dead letter", "deleted"))
     return everything
 
 
@@ -319,9 +339,20 @@ def _swap_priorities(rows: list[EventRow]) -> list[EventRow]:
     return changed(changed(rows, one, priority=3), other, priority=1)
 
 
-def _lower_limit(rows: list[EventRow]) -> list[EventRow]:
+def _with_config(rows: list[EventRow], **facts: object) -> list[EventRow]:
+    """With another config of the queue."""
     at = next(at for at, row in enumerate(rows) if row["kind"] == "TopicCreated" and row["topic"] == "q")
-    return changed(rows, at, detail=str(rows[at]["detail"]).replace('"max_deliveries":2', '"max_deliveries":1'))
+    return changed(rows, at, detail=json.dumps({**json.loads(str(rows[at]["detail"])), **facts}))
+
+
+def _purged_before(rows: list[EventRow], at: int) -> list[EventRow]:
+    return [*rows[:at], {**rows[at], "kind": "Purged", "ordinal": -1, "reason": "below"}, *rows[at:]]
+
+
+def _later(row: EventRow, ms: int) -> datetime:
+    time = row["time"]
+    assert isinstance(time, datetime)
+    return time + timedelta(milliseconds=ms)
 
 
 # Of each lie: the rule it breaks, how often, and the seq that the evidence must name.
@@ -370,7 +401,59 @@ LIES: dict[str, tuple[Callable[[list[EventRow]], list[EventRow]], str, int]] = {
     "an attempt is counted twice": (
         lambda rows: changed(rows, where(rows, "JobLeased", 5), attempts=2), "attempts_limit", 5,
     ),
-    "a job is delivered past its limit": (_lower_limit, "attempts_limit", 1),
+    "a job is delivered past its limit": (lambda rows: _with_config(rows, max_deliveries=1), "attempts_limit", 1),
+    "a job expires that has no expiry": (
+        lambda rows: inserted(rows, where(rows, "Enqueued", 6), kind="JobRemoved", reason="expired"),
+        "early_expiry", 6,
+    ),
+    "a job expires before its expiry": (
+        lambda rows: changed(
+            inserted(rows, where(rows, "Enqueued", 6), kind="JobRemoved", reason="expired"),
+            where(rows, "Enqueued", 6), expires=_later(rows[-1], 1),
+        ),
+        "early_expiry", 6,
+    ),
+    "a job is evicted without a cap": (
+        lambda rows: inserted(rows, where(rows, "Enqueued", 6), kind="JobRemoved", reason="evicted"),
+        "eviction_needs_cap", 6,
+    ),
+    "a job is evicted below the cap": (
+        lambda rows: _with_config(
+            inserted(rows, where(rows, "Enqueued", 6), kind="JobRemoved", reason="evicted"), cap_records=2,
+        ),
+        "eviction_needs_cap", 6,
+    ),
+    "a dead letter is called deleted": (
+        lambda rows: changed(rows, where(rows, "JobRemoved", 4), reason="deleted"), "dead_letter_reason", 4,
+    ),
+    "a job becomes a dead letter before its limit": (
+        lambda rows: _with_config(rows, max_deliveries=3), "dead_letter_reason", 4,
+    ),
+    "a job becomes a dead letter where none are kept": (
+        lambda rows: _with_config(rows, dead_letter=None), "dead_letter_reason", 4,
+    ),
+    "an ack comes before its lease": (
+        lambda rows: changed(rows, where(rows, "JobAcked", 2), time=_later(rows[where(rows, "JobLeased", 2)], -1)),
+        "ack_before_lease", 2,
+    ),
+    "an ack by id alone comes before its lease": (
+        lambda rows: changed(
+            rows, where(rows, "JobAcked", 2), time=_later(rows[where(rows, "JobLeased", 2)], -1), lease=None,
+        ),
+        "ack_before_lease", 2,
+    ),
+    "a purge takes more than came": (
+        lambda rows: inserted(rows, where(rows, "Enqueued", 6), kind="Purged", seq=99, reason="below"),
+        "real_purge", 99,
+    ),
+    "a purge takes a part of a few jobs": (
+        lambda rows: inserted(rows, where(rows, "Enqueued", 6), kind="Purged", seq=6, reason="below"),
+        "real_purge", 6,
+    ),
+    "a purge takes nothing": (
+        lambda rows: _purged_before(rows, where(rows, "Enqueued", 1)),
+        "real_purge", 1,
+    ),
     "a record is copied twice": (
         lambda rows: inserted(rows, where(rows, "RecordsForwarded", 3), seq=4), "router_exactly_once", 4,
     ),

@@ -11,10 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from esker.archive.paths import events_path
 from esker.columns.events import SCHEMA
 from esker.errors import SettingsError
 from esker.spark.pipelines import registry
-from esker.spark.pipelines.audit import Live, audit
+from esker.spark.pipelines.audit import Head, Live, audit
+from esker.spark.pipelines.codes import CODES, Bound
+from tests.engine.rig import START_MS
 from tests.spark.histories import LIES, EventRow, Life, LiveJob, changed, examine, plain_life, random_life
 from tests.spark.lake import Broker
 
@@ -22,17 +25,33 @@ _FAR = 1000  # between the topics of one history and the next
 
 
 def table(spark: SparkSession, folder: Path, rows: list[EventRow], name: str = "events") -> DataFrame:
-    """A history in two files, as an archive has it."""
+    """A history in two files, without the names that an archive gives them."""
     (folder / name).mkdir()
     for part, some in enumerate((rows[: len(rows) // 2], rows[len(rows) // 2 :])):
         pq.write_table(pa.Table.from_pylist(some, SCHEMA), folder / name / f"{part}.parquet")
     return spark.read.parquet(str(folder / name))
 
 
+def archive(folder: Path, life: Life, files: int) -> list[Path]:
+    """A history in so many files, as an archive has it."""
+    positions = sorted(life.batches_at)
+    rows, step = life.rows(), -(-len(positions) // files)
+    paths = []
+    for at in range(0, len(positions), step):
+        first, last = positions[at], positions[min(at + step, len(positions)) - 1]
+        path = folder / events_path(START_MS, first, last)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        some = [row for row in rows if first <= int(str(row["position"])) <= last]
+        pq.write_table(pa.Table.from_pylist(some, SCHEMA), path)
+        paths.append(path)
+    return paths
+
+
 def living(spark: SparkSession, life: Life, alive: set[LiveJob]) -> Live:
     jobs = spark.createDataFrame(sorted(alive), "topic_number long, partition int, seq long")
     last = max(life.batches_at)
-    return Live(jobs, dict.fromkeys(life.queues, last))
+    heads = [Head(*place, last, seq, bound) for place, seq in life.heads().items() for bound in Bound]
+    return Live(jobs, dict.fromkeys(life.queues, last), heads)
 
 
 def test_the_audit_says_what_the_fold_says(spark: SparkSession, tmp_path: Path) -> None:
@@ -41,6 +60,7 @@ def test_the_audit_says_what_the_fold_says(spark: SparkSession, tmp_path: Path) 
     found = audit(table(spark, tmp_path, rows), living(spark, life, life.alive()))
     alone = examine(rows, life.alive(), life.queues)
     assert found.honest
+    assert found.rows == sum(row["kind"] in CODES for row in rows)
     assert found.evidence == []
     assert dict(found.notes) == dict(alone.notes)
     keyed = next(number for number, name in found.names.items() if name == "keyed")
@@ -87,6 +107,33 @@ def test_what_lives_is_compared_both_ways(spark: SparkSession, tmp_path: Path) -
     found = audit(table(spark, tmp_path, life.rows()), living(spark, life, lie))
     assert [(each.rule, each.seq) for each in found.evidence] == [("conservation", 2), ("conservation", lost)]
     assert found.broken == {"conservation": 2}
+
+
+def test_a_file_that_is_missing_is_a_violation_and_the_only_one(spark: SparkSession, tmp_path: Path) -> None:
+    """For `audit` and for `lifecycle`, which has nothing else to say of it."""
+    paths = archive(tmp_path, random_life(7, rounds=3), 5)
+    given, output = {"archive": str(tmp_path)}, str(tmp_path / "out")
+    first, last = (int(part) for part in paths[2].stem.split("-"))
+    paths[2].unlink()
+    found = registry.run("audit", spark, given)
+    assert (found.exit_code, found.facts["broken"]) == (1, {"continuous_positions": 1})
+    assert f"the events of positions {first} to {last}; found they are missing" in found.lines[2]
+    told = registry.run("lifecycle", spark, given, output=output)
+    assert (told.exit_code, told.facts["holes"]) == (1, [[first, last]])
+    assert f"positions {first:,} to {last:,} are missing" in told.lines
+    assert "are missing" in (tmp_path / "out" / "report.html").read_text()
+    for path in paths[:2]:
+        path.unlink()
+    late = registry.run("audit", spark, given)
+    assert (late.exit_code, late.facts["broken"]) == (0, {})
+    assert any(line.startswith(f"history begins at position {last + 1:,}") for line in late.lines)
+
+
+def test_a_file_that_does_not_say_its_positions_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (path,) = archive(tmp_path, plain_life(), 1)
+    path.rename(path.with_name("copy.parquet"))
+    with pytest.raises(SettingsError, match=r"copy\.parquet is no events file"):
+        registry.run("audit", spark, {"archive": str(tmp_path)})
 
 
 def test_a_dead_letter_that_never_came_is_found(spark: SparkSession, tmp_path: Path) -> None:

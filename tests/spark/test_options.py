@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from esker.fronts.http.bodies import ConfigBody
 from esker.spark.errors import EskerSparkError
 from esker.spark.offsets import EARLIEST, LATEST, Edge, Progress, share
-from esker.spark.options import Connection, Direct, Table, parse_endpoints, read_options, write_options
+from esker.spark.options import TOPIC_FIELDS, Connection, Direct, Table, parse_endpoints, read_options, write_options
 
 T = {"subscribe": "t"}
 
@@ -65,7 +67,9 @@ def test_a_wrong_read_option_is_named(options: dict[str, str], streaming: bool, 
         ({"topic": "t", "share": "much"}, r"option share"),
         ({"topic": "t", "loadid": "a/b"}, r"option loadId"),
         ({"topic": "t", "batchid": "1"}, r"option batchId: .* loadId"),
-        ({"topic": "t", "topic.Ttl!": "1"}, r"topic.ttl!"),
+        ({"topic": "t", "topic.Ttl!": "1"}, r"topic.Ttl!"),
+        ({"topic": "t", "topic.durabilty": "fsync"}, r"option topic.durabilty: .*did you mean topic\.durability"),
+        ({"topic": "t", "topic.mode": "max"}, r"option topic.mode: there is no such option"),
         ({"topic": "t", "create": "yes"}, r"option create"),
     ],
 )
@@ -108,6 +112,10 @@ def test_a_key_is_in_no_representation_and_no_message() -> None:
 def test_the_config_of_a_new_topic_comes_from_options() -> None:
     options = write_options({"topic": "t", "topic.ttl_ms": "60000", "topic.durability": "fsync"})
     assert options.config == {"ttl_ms": 60000, "durability": "fsync"}
+
+
+def test_every_field_that_the_broker_takes_can_be_given_and_no_other() -> None:
+    assert set(TOPIC_FIELDS) == {field.name for field in msgspec.structs.fields(ConfigBody)}
 
 
 def test_progress_is_written_in_one_order_whatever_order_it_came_in() -> None:

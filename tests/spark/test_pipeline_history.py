@@ -55,7 +55,8 @@ def test_a_history_in_files_is_checked_and_a_lie_in_it_found(
     for name, rows, code in (("honest", events, 0), ("lie", lie, 1)):
         folder = tmp_path / name / "events" / "day=2026-01-31"
         folder.mkdir(parents=True)
-        pq.write_table(rows, folder / "1-9.parquet")
+        last = rows.column("position")[-1].as_py()
+        pq.write_table(rows, folder / f"{1:020}-{last:020}.parquet")
         found = registry.run("audit", lake.spark, {"archive": str(tmp_path / name)})
         assert (found.exit_code, bool(found.facts["broken"])) == (code, code == 1), found.lines
         assert any("at position" in line for line in found.lines) == (code == 1), "the evidence is told"

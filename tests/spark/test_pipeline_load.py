@@ -78,6 +78,10 @@ def test_a_load_that_was_cut_off_goes_on_behind_what_is_there(
     assert _count(lake, "load-cut") < 300
     result = _load(lake, given)
     assert result.facts["batches_before"] in (1, 2)
+    assert (result.facts["rows"], result.facts["rows_before"]) == (300, 100 * result.facts["batches_before"])
+    again = _load(lake, given)
+    assert (again.facts["rows"], again.facts["rows_before"], again.facts["batches_before"]) == (300, 300, 3)
+    assert again.lines == ["300 rows of 3 files are in load-cut; 3 of 3 batches (300 rows) were there already"]
     assert sorted(served(lake.broker, "load-cut")) == sorted(b"body %d" % n for n in range(300))
 
 

@@ -109,7 +109,8 @@ def test_headers_and_meta_become_one_another() -> None:
     assert headers_of('{"a":"x","b":2}') == [{"key": "a", "value": b"x"}, {"key": "b", "value": b"2"}]
     assert headers_of(None) is headers_of("[1]") is headers_of("no json") is None
     assert meta_with(None, [{"key": "a", "value": b"x"}]) == '{"a": "x"}'
-    assert meta_with('{"a":1}', [{"key": "a", "value": b"x"}, {"key": "b", "value": None}]) == '{"a": 1, "b": null}'
+    assert meta_with('{"a":1}', [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]) == '{"a": 1, "b": null}'
+    assert headers_of('{"a":null,"b":"\\ud800"}') == [{"key": "a", "value": None}, {"key": "b", "value": b'"\\ud800"'}]
     assert meta_with('{"a":1}', None) == '{"a":1}'
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import pyspark.daemon
 import pytest
 
 from esker.spark import options
 from esker.spark.home import light_home
 from esker.spark.session import settings_for
+from esker.spark.workers import end_quietly, of_spark
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -55,3 +59,32 @@ def test_a_session_without_spark_says_what_to_install() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
     assert ran.stdout == "PySpark is missing: pip install 'esker[spark]'"
+
+
+def test_a_worker_whose_connection_was_closed_ends_without_a_traceback() -> None:
+    """Spark closes it when it has what it needs. Other errors are still shown."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+
+    def flushing(sock: socket.socket, authenticated: bool) -> int:
+        sock.sendall(b"bytes that nobody waits for")
+        return 0
+
+    def failing(sock: socket.socket, authenticated: bool) -> int:
+        raise RuntimeError("ours")
+
+    daemon = ModuleType("__main__")
+    with ours:
+        for worker in (flushing, failing):
+            daemon.__dict__["worker"] = worker
+            with pytest.raises((BrokenPipeError, RuntimeError)):
+                daemon.worker(ours, True)
+            end_quietly(daemon)
+            if worker is flushing:
+                assert daemon.worker(ours, True) == 1
+            else:
+                with pytest.raises(RuntimeError, match="ours"):
+                    daemon.worker(ours, True)
+    end_quietly(None)
+    assert of_spark() is None, "this process is none of Spark's"
+    assert callable(pyspark.daemon.worker), "what is replaced is there"

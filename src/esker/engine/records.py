@@ -10,6 +10,7 @@ from esker.engine.deletion import Deletion
 from esker.engine.logs import append as log_append
 from esker.engine.logs import deleting, forwarding, reading
 from esker.engine.queues import records as queue_records
+from esker.engine.queues import retention
 from esker.engine.replies import Deleted, Reply
 from esker.engine.topic import Topic
 from esker.engine.topics import not_found
@@ -65,5 +66,11 @@ def _deleted(machine: Machine, topic: Topic, deletion: Deletion, now: int) -> De
     log, count = topic.log, deletion.deleted
     if log is not None:
         return Deleted(count, log.earliest_seq(now), log.head_seq, log.count, log.bytes, rest)
-    queue = topic.partitions[0]
-    return Deleted(count, queue.earliest_seq(), queue.head_seq, queue.records, queue.bytes, rest)
+    return Deleted(
+        count,
+        retention.earliest_seq(topic),
+        retention.head_seq(topic),
+        sum(partition.records for partition in topic.partitions),
+        sum(partition.bytes for partition in topic.partitions),
+        rest,
+    )

@@ -376,6 +376,7 @@ class Loading:
             "loads_failed": failed,
             "loads_rows": self._publisher.rows,
             "loads_loop_seconds": round(self._publisher.loop_s, 3),
+            "loads_paused_seconds": round(self._publisher.paused_s, 3),
         }
 
     # -- ending

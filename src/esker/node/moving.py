@@ -159,7 +159,7 @@ class Mover:
         if sha256 is None:
             return False
         place = load.place
-        reply = self._shard.handle(commands.ArchiveRecords(place.number, place.first, place.last, load.path, sha256))
+        reply = self._shard.run(commands.ArchiveRecords(place.number, place.first, place.last, load.path, sha256))
         if isinstance(reply, Refusal):
             await loop.run_in_executor(self._pool, self._archive.delete, load.path)
             return False

@@ -3,7 +3,7 @@
 One task does it. It takes turns between loads, chunk by chunk: rows from a file, a command, and the journal then has
 the rows together with the mark of the load (engine/loads.py). Between chunks it gives the loop back: a load with a
 share of 0.5 waits for the disk, and then for as long again as the chunk took from its decision to the disk. With a
-share of 1 it goes on at once, a few chunks ahead of the disk.
+share of 1, and while no client asks anything of the node, it goes on at once, a few chunks ahead of the disk.
 
 What the engine refuses for the moment (a full topic, memory, disk) is tried again later; what it refuses for good fails
 the batch, and says why. Files go when every row of theirs is on disk, whatever the class of their topics.
@@ -42,6 +42,7 @@ ACTIVE_MAX: Final = 4  # batches that are read at a time: each holds up to two b
 UNSYNCED_CHUNKS_MAX: Final = 4
 _TURN_CHUNKS: Final = 8  # published of a load before another has its turn
 _RETRY_S_MIN, _RETRY_S_MAX = 0.1, 5.0
+OTHERS_S: Final = 1.0  # after a client's last command the share holds for so long: many ask only a few times a second
 _PATIENT_S: Final = 1.0  # who waits for longer holds no blocks meanwhile
 
 _QUEUE_ONLY: Final = frozenset({"priority", "delay_ms", "ttl_ms", "retry_ms", "max_deliveries"})
@@ -68,11 +69,14 @@ class Publisher:
         self.batches: dict[Place, Running] = {}
         self._turns = 0
         self._unsynced: deque[_Arrival] = deque()
+        self._used = shard.used
+        self._used_at = -OTHERS_S  # when a client was last seen to use the node
         self._unawaited = 0  # chunks published since the last wait for the disk, of topics whose writes do not wait
         self._woken = asyncio.Event()
         self._ending = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="esker-load-read")
         self.rows = 0
+        self.paused_s = 0.0  # left to others between chunks
         self.loop_s = 0.0  # of the event loop's time, without what the journal took
 
     def wake(self) -> None:
@@ -168,7 +172,7 @@ class Publisher:
         manifest = running.manifest
         load = manifest.place.name.encode()
         if piece is None:
-            return self._shard.handle(Publish(load, manifest.batch, running.chunk, running.rows, True, None))
+            return self._shard.run(Publish(load, manifest.batch, running.chunk, running.rows, True, None))
         name = piece.topic if manifest.topic is None else manifest.topic
         assert name is not None, "a commit without a topic takes parts with a column only"
         topic = self._topic(manifest, name)
@@ -181,21 +185,23 @@ class Publisher:
             running.cleared.add(topic.number)
         work = piece.work(name, topic.config, manifest.value_format)
         rows = running.rows + piece.rows
-        return self._shard.handle(Publish(load, manifest.batch, running.chunk, rows, False, work))
+        return self._shard.run(Publish(load, manifest.batch, running.chunk, rows, False, work))
 
     def _topic(self, manifest: Manifest, name: bytes) -> Topic | Refusal:
         topic = self._machine.names.get(name)
         if topic is None:
             if not manifest.create:
                 return not_found(name)
-            reply = self._shard.handle(CreateTopic(name, new_config(manifest)))
+            reply = self._shard.run(CreateTopic(name, new_config(manifest)))
             if isinstance(reply, Refusal):
                 return reply
             topic = self._machine.names[name]
         return topic
 
     async def _pace(self, share: float, began: float) -> None:
-        """Waits for the disk when it is behind, and gives the loop back for as long as the share says."""
+        """Waits for the disk when it is behind, and gives the loop back: to others for as long as the share says."""
+        if self._is_alone():
+            share = 1.0
         gate = self._shard.gate
         if gate is not None:
             self._unsynced.append(_arrival(gate))
@@ -208,7 +214,16 @@ class Publisher:
             error = await self._unsynced.popleft()
             if error is not None:
                 raise error
-        await asyncio.sleep((time.perf_counter() - began) * (1 - share) / share)
+        pause_s = (time.perf_counter() - began) * (1 - share) / share
+        self.paused_s += pause_s
+        await asyncio.sleep(pause_s)
+
+    def _is_alone(self) -> bool:
+        """Whether no client has used the node lately."""
+        now, used = time.monotonic(), self._shard.used
+        if used != self._used:
+            self._used, self._used_at = used, now
+        return now - self._used_at >= OTHERS_S
 
     async def _finish(self, running: Running) -> None:
         await self._shard.settled()

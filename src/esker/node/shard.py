@@ -102,13 +102,14 @@ class Shard:
         self._holding = HoldingRoom()
         self._cohorts = Cohorts(self._loop, self._share)
         self._telling = False  # watchers are woken at the end of this turn
-        self._forwarding = Forwarding(self._loop, clock, machine.routers, lambda: self.handle(_FORWARD))
+        self._forwarding = Forwarding(self._loop, clock, machine.routers, lambda: self.run(_FORWARD))
         self._house = self._loop.call_later(_HOUSEKEEPING_S, self._keep_house)
         self.stopped: ShardStopped | None = None
         self._lost: Batch | None = None  # in the turn of the stop: for what was decided in it and not told yet
         self.on_stop: Callable[[ShardStopped], None] | None = None
         self.batches = 0
         self.events = 0
+        self._handled = self._own = 0  # commands, and how many of them are the node's own
         self._arm()
         if machine.routers.behind:
             self._forwarding.soon()
@@ -117,6 +118,7 @@ class Shard:
         """Raises ShardStopped when the shard no longer serves."""
         if self.stopped is not None:
             raise self._refusal()
+        self._handled += 1
         machine = self._machine
         if self._forwarding.due and type(command) in SEES_COPIES:
             self._forwarding.catch_up()
@@ -139,6 +141,16 @@ class Shard:
         if machine.routers.behind and not self._forwarding.due:
             self._forwarding.soon()
         return reply
+
+    def run(self, command: commands.Command) -> Reply:
+        """The same, for what the node does of its own accord: it is no use by a client."""
+        self._own += 1
+        return self.handle(command)
+
+    @property
+    def used(self) -> int:
+        """How many commands came from clients. While it stands still, nobody else needs the node."""
+        return self._handled - self._own
 
     @property
     def gate(self) -> Batch | None:
@@ -337,13 +349,13 @@ class Shard:
     def _tick(self) -> None:
         if self.stopped is None:
             self._wake_at = _FAR
-            self.handle(_TICK)
+            self.run(_TICK)
             self._arm()
 
     def _keep_house(self) -> None:
         if self.stopped is None:
             self._machine.refuse_new = None if self._journal.has_room() else _DISK_FULL
-            self.handle(_TICK)
+            self.run(_TICK)
             self._holding.tell_everybody()
             self._house = self._loop.call_later(_HOUSEKEEPING_S, self._keep_house)
 

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from urllib3.exceptions import HTTPError, ProtocolError
 
 from esker.spark.errors import Refused, Unreachable
 from esker.spark.options import Connection
+from esker.spark.workers import of_spark
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 CONNECT_S: Final = 5.0
@@ -243,8 +243,7 @@ def client(connection: Connection) -> Client:
 def _settle() -> None:
     """In a process of Spark's own, which collects garbage after every task and every plan. With everything that is
     imported by now that takes 25 ms, most of what a small task takes; frozen, it is not looked at again."""
-    started_as = sys.modules["__main__"].__spec__
-    if started_as is not None and started_as.name == "pyspark.daemon":
+    if of_spark() is not None:
         gc.freeze()
 
 

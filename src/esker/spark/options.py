@@ -38,11 +38,17 @@ _READ = (
 )  # fmt: skip
 _WRITE = ("topic", "type", "valueFormat", "share", "create", "loadId", "batchId", "publishTimeoutMs")
 _TOPIC_CONFIG = "topic."  # topic.ttl_ms and the like: the config of a topic that the sink makes
+TOPIC_FIELDS: Final = (  # of such a config, as the broker's HTTP API names them; it ignores all others
+    "type", "ttl_ms", "cap_records", "cap_bytes", "discard", "durable", "durability", "priority", "auto_priority",
+    "auto_create", "idempotency_window_ms", "dedupe_node", "lease_ms", "claim_jitter_ms", "max_deliveries",
+    "dead_letter", "leases_durable",
+)  # fmt: skip
 # Spark's own, which it passes on to every source and sink.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname", "path", "asyncprogresstrackingenabled"})
 
 NAMES: Final = (*_CONNECTION, *_READ, *_WRITE)
 _NAMES: Final = {name.lower(): name for name in NAMES}
+_TOPIC_NAMES: Final = tuple(_TOPIC_CONFIG + name for name in TOPIC_FIELDS)
 _Enum = TypeVar("_Enum", bound=StrEnum)
 _LOAD_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
@@ -127,9 +133,10 @@ def check_names(options: Mapping[str, str]) -> None:
     """Refuses what is no option at all; whether it is one of a reader or a writer is found out when that is made."""
     for key in options:
         name = key.lower()
-        if name in _NAMES or name in _ALIASES or name in _OF_SPARK or name.startswith(_TOPIC_CONFIG):
+        if name in _NAMES or name in _ALIASES or name in _OF_SPARK or name in _TOPIC_NAMES:
             continue
-        near = get_close_matches(name, [*_NAMES, *_ALIASES], n=3, cutoff=0.6)
+        known = _TOPIC_NAMES if name.startswith(_TOPIC_CONFIG) else [*_NAMES, *_ALIASES]
+        near = get_close_matches(name, known, n=3, cutoff=0.6)
         hint = f"; did you mean {' or '.join(_NAMES.get(one, one) for one in near)}?" if near else ""
         raise wrong_option(key, f"there is no such option{hint}")
 
@@ -438,8 +445,6 @@ class _Given:
         for name, text in self._values.items():
             if name.startswith(_TOPIC_CONFIG):
                 field_name = name.removeprefix(_TOPIC_CONFIG)
-                if not re.fullmatch(r"[a-z_]+", field_name):
-                    raise wrong_option(name, "after 'topic.' comes the name of a field of a topic's config")
                 try:
                     found[field_name] = json.loads(text)
                 except ValueError:

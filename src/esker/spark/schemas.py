@@ -177,7 +177,7 @@ def records_shape(schema: StructType, topic: str, partition: int) -> Shape:
 
 
 def headers_of(meta: str | None) -> list[dict[str, object]] | None:
-    """Meta as Kafka's headers: a string as its text, anything else as JSON."""
+    """Meta as Kafka's headers."""
     if not meta:
         return None
     try:
@@ -186,7 +186,16 @@ def headers_of(meta: str | None) -> list[dict[str, object]] | None:
         return None
     if not isinstance(found, dict):
         return None
-    return [
-        {"key": key, "value": (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "replace")}
-        for key, value in found.items()
-    ]
+    return [{"key": key, "value": header_value(value)} for key, value in found.items()]
+
+
+def header_value(value: object) -> bytes | None:
+    """A value of a meta as that of a header: a string as its text, null as null, anything else as JSON. Half of a
+    surrogate pair has no bytes; it stays the escape that it is in JSON."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()

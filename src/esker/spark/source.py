@@ -1,7 +1,8 @@
 """`format("esker")`: the class that Spark finds through the package `pyspark_esker`.
 
 Spark makes it anew for every step of a query, in processes of its own, and sends it from one to the other. So it keeps
-the options as they came, connects to nothing, and everything it makes can be pickled.
+the options as they came, connects to nothing, and everything it makes can be pickled. Being loaded changes nothing but
+how a process of Spark's ends (workers.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from esker.spark.options import Table, check_names, read_options, write_options
 from esker.spark.reader import RecordsReader
 from esker.spark.schemas import full_schema
 from esker.spark.stream import RecordsStreamReader
+from esker.spark.workers import end_quietly, of_spark
 from esker.spark.writer import BatchWriter, StreamWriter
+
+end_quietly(of_spark())
 
 _Reader = RecordsReader | JobsReader | EventsReader | DeadLettersReader
 _READERS: Mapping[Table, type[_Reader]] = {

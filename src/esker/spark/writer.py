@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from esker.spark.client import ARROW, Client, client
 from esker.spark.errors import EskerSparkError, Refused
 from esker.spark.options import WriteOptions
-from esker.spark.schemas import HEADERS
+from esker.spark.schemas import HEADERS, header_value
 
 BATCH_ROWS: Final = 65_536  # in a batch of the Arrow stream
 BATCH_BYTES: Final = 8 << 20
@@ -180,9 +180,11 @@ def bodies(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Iterator
     """Arrow streams of up to `BODY_BYTES`, or one batch, and their numbers of rows."""
     sink: pa.BufferOutputStream | None = None
     writer: pa.ipc.RecordBatchStreamWriter | None = None
-    rows = 0
+    rows = seen = 0
     for whole in batches:
-        for piece in _pieces(prepared(whole, options)):
+        ready = prepared(whole, options, seen)
+        seen += whole.num_rows
+        for piece in _pieces(ready):
             if sink is None or writer is None:
                 sink = pa.BufferOutputStream()
                 writer = pa.ipc.new_stream(sink, piece.schema)
@@ -197,10 +199,16 @@ def bodies(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Iterator
         yield sink.getvalue().to_pybytes(), rows
 
 
-def prepared(batch: pa.RecordBatch, options: WriteOptions) -> pa.RecordBatch:
-    """The columns as the broker takes them."""
+def prepared(batch: pa.RecordBatch, options: WriteOptions, first: int = 0) -> pa.RecordBatch:
+    """The columns as the broker takes them. `first`: the number of the first row, for messages.
+
+    Raises EskerSparkError for what the broker would change: a tag is text, so a key that becomes one must be text, and
+    so are the values of a meta, which has each name once.
+    """
     columns: dict[str, pa.Array] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name != "headers":
+            _check_text(name, column, batch, options, first)
         if name == "headers" or (name == "topic" and options.topic is not None):
             continue  # the option beats the column, as for Kafka
         if name in ("value", "topic") and column.null_count:
@@ -208,26 +216,89 @@ def prepared(batch: pa.RecordBatch, options: WriteOptions) -> pa.RecordBatch:
         columns[name] = column.cast(_wire_type(column.type))
     if "headers" in batch.schema.names:
         metas = columns["meta"].to_pylist() if "meta" in columns else [None] * batch.num_rows
-        headers = batch.column("headers").to_pylist()
-        columns["meta"] = pa.array(map(meta_with, metas, headers), pa.string())
+        columns["meta"] = pa.array(_metas(metas, batch, options, first), pa.string())
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
+def _check_text(name: str, column: pa.Array, batch: pa.RecordBatch, options: WriteOptions, first: int) -> None:
+    """Texts must be UTF-8, which a string of Spark's need not be. A key is bytes only as the key of a job."""
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    if is_bytes and (name != "key" or options.type == "queue"):
+        return
+    if not is_bytes and not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return
+    try:
+        column.cast(pa.string()) if is_bytes else column.validate(full=True)
+    except pa.ArrowInvalid:
+        row, value = _first_broken(column)
+        why = "; as the tag of a record it is text, as the key of a job (option type queue) it may be bytes"
+        raise _wrong_row(
+            name, batch, options, first, row, f"{value[:40]!r} is not UTF-8{why if is_bytes else ''}"
+        ) from None
+
+
+def _first_broken(column: pa.Array) -> tuple[int, bytes]:
+    for row, value in enumerate(column.cast(pa.binary())):
+        data: bytes = value.as_py() or b""
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return row, data
+    raise AssertionError("a column that is no UTF-8 has a value that is none")
+
+
+def _wrong_row(
+    name: str, batch: pa.RecordBatch, options: WriteOptions, first: int, row: int, why: str
+) -> EskerSparkError:
+    """Rows have no numbers in Spark: that of the task and its own, with the topic, is what there is to find it by."""
+    context = TaskContext.get()
+    task = "" if context is None else f" of task {context.partitionId()}"
+    topic = options.topic
+    if topic is None and "topic" in batch.schema.names and name != "topic":
+        topic = str(batch.column("topic")[row].as_py())
+    to = "" if topic is None else f" for topic {topic!r}"
+    return EskerSparkError(f"column {name}, row {first + row}{task}{to}: {why}")
+
+
+def _metas(
+    metas: Sequence[str | None], batch: pa.RecordBatch, options: WriteOptions, first: int
+) -> Iterator[str | None]:
+    headers = batch.column("headers")
+    try:
+        headers.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise EskerSparkError(f"column headers, rows from {first} on: a key is not UTF-8 ({error})") from None
+    for row, (meta, given) in enumerate(zip(metas, headers.to_pylist(), strict=True)):
+        try:
+            yield meta_with(meta, given)
+        except ValueError as error:
+            raise _wrong_row("headers", batch, options, first, row, str(error)) from None
+
+
 def meta_with(meta: str | None, headers: Sequence[dict[str, object]] | None) -> str | None:
-    """Kafka's headers as keys of the meta; of two under one name the last counts, and the meta's own beats both."""
+    """Kafka's headers as keys of the meta. Raises ValueError for what a meta cannot hold: bytes that are no text, two
+    headers of one name, and one beside a key of the meta that says something else."""
     if not headers:
         return meta
     found: dict[str, object] = {}
     for header in headers:
-        value = header["value"]
-        found[str(header["key"])] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else None
+        name, value = str(header["key"]), header["value"]
+        if name in found:
+            raise ValueError(f"the key {name[:80]!r} is there twice, and a meta has each key once")
+        try:
+            found[name] = value.decode() if isinstance(value, bytes) else None
+        except UnicodeDecodeError:
+            raise ValueError(f"the value of {name[:80]!r} is not UTF-8, and the values of a meta are text") from None
     if meta:
         try:
             own = json.loads(meta)
         except ValueError:
             own = None
         if not isinstance(own, dict):
-            raise EskerSparkError(f"column meta: {meta[:80]!r} is no JSON object")
+            raise ValueError(f"the column meta beside it, {meta[:80]!r}, is no JSON object")
+        for name in found.keys() & own.keys():
+            if header_value(own[name]) != header_value(found[name]):
+                raise ValueError(f"the key {name[:80]!r} is in the column meta as well, with another value")
         found.update(own)
     return json.dumps(found)
 

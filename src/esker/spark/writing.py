@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _QUERY_ID = "sql.streaming.queryId"
+_NO_QUERY_ID = (
+    "foreach_batch: Spark does not say the id of the query (Spark Connect never does), and without it a batch that is "
+    "run again is not known; give load=…, a name that stays the same as long as the checkpoint does"
+)
 
 
 def write_batch(
@@ -50,18 +54,27 @@ def foreach_batch(
     """A function for `writeStream.foreachBatch` that writes each batch of the query once, however often it is run.
 
     `load` None: the id of the query, with the topic, so that two of these in one query do not take each other's batches
-    for their own.
+    for their own. Spark Connect does not say the id, so there `load` must be given: a name that stays as long as the
+    checkpoint does. Raises EskerSparkError where it is missing.
     """
+    if load is None and _is_connect():
+        raise EskerSparkError(_NO_QUERY_ID)
 
     def write(df: DataFrame, batch_id: int) -> None:
-        name = load or _load_of_query(df, topic)
+        name = _load_of_query(df, topic) if load is None else load
         write_batch(df, topic, endpoint=endpoint, api_key=api_key, load=name, batch=batch_id, options=options)
 
     return write
 
 
+def _is_connect() -> bool:
+    from pyspark.sql.utils import is_remote
+
+    return is_remote()
+
+
 def _load_of_query(df: DataFrame, topic: str | None) -> str:
-    query = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    query = None if _is_connect() else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not query:
-        raise EskerSparkError("foreach_batch: Spark does not tell the id of the query; give `load` a name of its own")
+        raise EskerSparkError(_NO_QUERY_ID)
     return f"{query}-{sha256((topic or '').encode()).hexdigest()[:12]}"

@@ -10,15 +10,19 @@
 
 One pass whatever the size: the rows of a partition of a topic go to one task, sorted, and are folded there (fold.py).
 A task holds the living jobs of one partition, so its memory is bounded by the depth of the deepest queue. With a
-snapshot of the queues (`live`) the jobs that live by the history are compared with those that are there, both ways.
+snapshot of the queues (`live`) the jobs that live by the history are compared with those that are there, both ways, and
+the next seqs of all topics with the last ones of the history.
+
+Files of an archive say by their names which positions they have: a file that is missing is a violation of its own, and
+nothing is concluded from what it may have held.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -26,18 +30,19 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from esker.errors import SettingsError
-from esker.spark.pipelines.codes import Balance
+from esker.spark.pipelines.codes import Balance, Bound, Code
 from esker.spark.pipelines.facts import Facts
 from esker.spark.pipelines.fold import GRACE_MS, PartitionFold
+from esker.spark.pipelines.positions import Span, span_of_frame
 from esker.spark.pipelines.rows import check_columns, collect_facts, fold_rows, partitions_in
-from esker.spark.pipelines.rules import EVIDENCE_MAX, RULES, Findings, Violation
+from esker.spark.pipelines.rules import EVIDENCE_MAX, RULES, Findings, Violation, disguised
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row
 
 _FOUND: Final = StructType(
     [
-        StructField("what", StringType(), False),  # violation, broken, note, balance, letter or rows
+        StructField("what", StringType(), False),  # violation, broken, note, balance, letter, deleted or rows
         StructField("name", StringType(), False),
         StructField("count", LongType(), False),
         StructField("topic_number", LongType(), True),
@@ -61,7 +66,8 @@ _LINES: Final = 4096  # given to Spark at a time
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A violation with the name of its topic. `position` and `ordinal` find the row in the history."""
+    """A violation with the name of its topic, which is empty where it is of no topic. `position` and `ordinal` find the
+    row in the history."""
 
     rule: str
     topic: str
@@ -75,9 +81,10 @@ class Evidence:
     found: str
 
     def __str__(self) -> str:
+        job = f"{self.topic}/{self.partition} seq {self.seq} " if self.topic else ""
         return (
-            f"{self.rule}: {self.topic}/{self.partition} seq {self.seq} at position {self.position}.{self.ordinal}: "
-            f"expected {self.expected}; found {self.found}"
+            f"{self.rule}: {job}at position {self.position}.{self.ordinal}: expected {self.expected}; "
+            f"found {self.found}"
         )
 
 
@@ -85,6 +92,7 @@ class Evidence:
 class Violations:
     """`broken`: how often each rule was broken; a rule that held is not there. `evidence`: the first ones, in the order
     of the history, at most as many as were asked for. `balance`: by topic number, how many jobs came and how they left.
+    `span`: the positions that the history has; None: not known.
     """
 
     rows: int
@@ -93,10 +101,21 @@ class Violations:
     notes: Mapping[str, int]
     balance: Mapping[int, Mapping[str, int]]
     names: Mapping[int, str] = field(default_factory=dict)
+    span: Span | None = None
 
     @property
     def honest(self) -> bool:
         return not self.broken
+
+
+class Head(NamedTuple):
+    """The next seq of a partition, as a broker says it; `position` is one at which `bound` must hold."""
+
+    topic_number: int
+    partition: int
+    position: int
+    seq: int
+    bound: Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +125,14 @@ class Live:
 
     jobs: DataFrame
     positions: Mapping[int, int]
+    heads: Sequence[Head] = ()
 
 
 def audit(
     events: DataFrame,
     live: Live | None = None,
     *,
+    span: Span | None = None,
     grace_ms: int = GRACE_MS,
     best_of: int = 1,
     evidence_max: int = 1000,
@@ -119,6 +140,7 @@ def audit(
 ) -> Violations:
     """Checks every rule of rules.py. Raises SettingsError when `events` is not a history.
 
+    `span`: the positions that `events` has; None: as the names of its files say, if it is read from an archive.
     `grace_ms`: how long after its time a delayed job counts as ready for certain. `best_of`: a lease may take any of so
     many best jobs of a partition. `tasks`: how many tasks share the work; None: as Spark decides.
     """
@@ -129,9 +151,11 @@ def audit(
             f"the events up to position {facts.old_upto} are of a format before 0.3, which tells too little; audit "
             f"what came later: events.filter('position > {facts.old_upto}')"
         )
+    span = span_of_frame(events) if span is None else span
+    facts.holes(() if span is None else span.holes)
     for number, position in (live.positions if live is not None else {}).items():
         facts.snapshot(number, position, 0)
-    rows = fold_rows(events, None if live is None or not live.positions else _placed(live), tasks)
+    rows = fold_rows(events, None if live is None else _rows_of(live), tasks)
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _fold(batches, facts, grace_ms, best_of)
@@ -139,55 +163,82 @@ def audit(
     found = rows.mapInArrow(fold, _FOUND).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         sums = (
-            found.filter("what not in ('violation', 'letter')")
+            found.filter("what not in ('violation', 'letter', 'deleted')")
             .groupBy("what", "name", "topic_number")
             .agg(sf.sum("count").alias("count"))
             .collect()
         )
         worst = found.filter("what = 'violation'").orderBy("position", "ordinal", "name").limit(evidence_max).collect()
-        lost = _lost_letters(found).collect()
+        letters = _wrong_letters(found).collect()
     finally:
         found.unpersist()
     names = _names(events, facts, {row["topic_number"] for row in worst})
-    return _with_lost_letters(_violations(sums, worst, names), lost, evidence_max)
+    found_in_rows = replace(_violations(sums, worst, names), span=span)
+    evidence = [*_letter_evidence(letters, names), *_holes_evidence(span)]
+    return _with_more(found_in_rows, evidence, evidence_max)
 
 
-def _lost_letters(found: DataFrame) -> DataFrame:
-    """Dead-letter topics and positions where more jobs left for it than records came."""
-    mine = sf.col("count") > 0
-    letters = found.filter("what = 'letter'").groupBy("name", "position")
-    sums = letters.agg(
-        sf.sum("count").alias("count"),
-        sf.max(sf.when(mine, sf.col("topic_number"))).alias("topic_number"),
-        sf.max(sf.when(mine, sf.col("partition"))).alias("partition"),
-    )
-    return sums.filter("count > 0").orderBy("position").limit(EVIDENCE_MAX)
+def _wrong_letters(found: DataFrame) -> DataFrame:
+    """Dead-letter topics and positions where more jobs left for it than records came, or where a record came and a job
+    whose deliveries were used up was deleted."""
+    letter, mine = sf.col("what") == "letter", sf.col("count") > 0
+    place = sf.struct("topic_number", "partition")
+    sums = found.filter("what in ('letter', 'deleted')").groupBy("name", "position").agg(
+        sf.coalesce(sf.sum(sf.when(letter, sf.col("count"))), sf.lit(0)).alias("letters"),
+        sf.coalesce(sf.sum(sf.when(~letter, sf.col("count"))), sf.lit(0)).alias("deleted"),
+        sf.max(sf.when(mine & letter, place)).alias("left"),
+        sf.max(sf.when(mine & ~letter, place)).alias("went"),
+    )  # fmt: skip
+    return sums.filter("letters > 0 or (letters < 0 and deleted > 0)").orderBy("position").limit(EVIDENCE_MAX)
 
 
-def _with_lost_letters(found: Violations, lost: list[Row], evidence_max: int) -> Violations:
-    """This rule cannot be judged in one partition, so it is told apart; its evidence names no row."""
-    if not lost:
+def _letter_evidence(letters: list[Row], names: Mapping[int, str]) -> Iterator[tuple[Evidence, int]]:
+    """What cannot be judged in one partition: the evidence names no row. With how often the rule was broken there."""
+    for row in letters:
+        lost, deleted = row["letters"], disguised(row["letters"], row["deleted"])
+        if lost > 0:
+            rule, place, count = "conservation", row["left"], lost
+            told = f"the jobs that left as dead letters in {row['name']}, in the same batch", f"{lost} are missing"
+        else:
+            rule, place, count = "dead_letter_reason", row["went"], deleted
+            told = f"dead letters: copies came to {row['name']} in the same batch", f"{deleted} were deleted"
+        number, partition = place
+        topic = names.get(number, str(number))
+        yield Evidence(rule, topic, number, partition, row["position"], 0, 0, 0, *told), count
+
+
+def _holes_evidence(span: Span | None) -> Iterator[tuple[Evidence, int]]:
+    for first, last in () if span is None else span.holes:
+        expected = f"the events of positions {first} to {last}"
+        yield Evidence("continuous_positions", "", 0, 0, first, 0, 0, 0, expected, "they are missing"), 1
+
+
+def _with_more(found: Violations, more: list[tuple[Evidence, int]], evidence_max: int) -> Violations:
+    if not more:
         return found
-    evidence = [
-        Evidence(
-            "conservation", found.names.get(row["topic_number"], str(row["topic_number"])), row["topic_number"],
-            row["partition"], row["position"], 0, 0, 0,
-            f"the jobs that left as dead letters in {row['name']}, in the same batch", f"{row['count']} are missing",
-        )
-        for row in lost
-    ]  # fmt: skip
-    missing = sum(row["count"] for row in lost)
-    broken = {**found.broken, "conservation": found.broken.get("conservation", 0) + missing}
-    every = sorted([*found.evidence, *evidence], key=lambda each: (each.position, each.ordinal))
-    return replace(found, broken=broken, evidence=every[:evidence_max])
+    broken = Counter(found.broken)
+    for each, count in more:
+        broken[each.rule] += count
+    every = sorted([*found.evidence, *(each for each, _ in more)], key=lambda each: (each.position, each.ordinal))
+    in_order = {rule: broken[rule] for rule in RULES if rule in broken}
+    return replace(found, broken=in_order, evidence=every[:evidence_max])
 
 
-def _placed(live: Live) -> DataFrame:
-    """The jobs with the positions of their snapshots."""
-    positions = live.jobs.sparkSession.createDataFrame(
-        sorted(live.positions.items()), "topic_number long, position long"
+def _rows_of(live: Live) -> DataFrame:
+    """The jobs with the positions of their snapshots, and the heads."""
+    spark = live.jobs.sparkSession
+    positions = spark.createDataFrame(sorted(live.positions.items()), "topic_number long, position long")
+    jobs = live.jobs.join(sf.broadcast(positions), "topic_number")
+    heads = spark.createDataFrame(
+        [(head.topic_number, head.partition, head.position, head.seq, int(head.bound)) for head in live.heads],
+        "topic_number long, partition long, position long, seq long, number long",
     )
-    return live.jobs.select("topic_number", "partition", "seq").join(sf.broadcast(positions), "topic_number")
+    jobs = jobs.select(*heads.columns[:4], sf.lit(0).cast("long").alias("number"), _code(Code.LIVE))
+    return jobs.union(heads.withColumn("code", _code(Code.HEAD)))
+
+
+def _code(code: Code) -> Column:
+    return sf.lit(int(code)).alias("code")
 
 
 def _violations(sums: list[Row], worst: list[Row], names: Mapping[int, str]) -> Violations:
@@ -279,9 +330,11 @@ def _finish(fold: PartitionFold, findings: Findings, sums: dict[tuple[str, str],
 
 def _letters(fold: PartitionFold, findings: Findings) -> list[_Line]:
     letters, findings.letters = findings.letters, Counter()
+    deleted, findings.deleted = findings.deleted, Counter()
     return [
-        ("letter", name, count, fold.topic, fold.partition, position, None, None, None, None, None)
-        for (name, position), count in letters.items()
+        (what, name, count, fold.topic, fold.partition, position, None, None, None, None, None)
+        for what, counts in (("letter", letters), ("deleted", deleted))
+        for (name, position), count in counts.items()
     ]
 
 

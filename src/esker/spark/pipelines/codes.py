@@ -7,7 +7,8 @@ from typing import Final, NamedTuple, Protocol
 
 
 class Code(IntEnum):
-    """Kinds of rows, as numbers: what the fold looks at. `LIVE` is a row of a snapshot, not of the history."""
+    """Kinds of rows, as numbers: what the fold looks at. `LIVE` and `HEAD` are of a broker, not of the history: a job
+    of a snapshot, and the next seq of a partition."""
 
     ENQUEUED = 1
     LEASED = 2
@@ -24,6 +25,7 @@ class Code(IntEnum):
     FORWARDED = 13
     LOST = 14
     LIVE = 15
+    HEAD = 16
 
 
 CODES: Final = {  # the commonest first
@@ -36,7 +38,7 @@ CODES: Final = {  # the commonest first
 
 
 class Reason(IntEnum):
-    """Those that the fold looks at; 0 is any other, or none."""
+    """Those that the fold looks at; 0 is any other, or none. `DELETED`: a client asked for it, by id or by tag."""
 
     LEASE_EXPIRED = 1
     EXPIRED = 2
@@ -44,11 +46,12 @@ class Reason(IntEnum):
     EVICTED = 4
     EXCUSED = 5
     NOT_DERIVED = 6
+    DELETED = 7
 
 
 REASONS: Final = {
     "lease_expired": Reason.LEASE_EXPIRED, "expired": Reason.EXPIRED, "dead_lettered": Reason.DEAD_LETTERED,
-    "evicted": Reason.EVICTED, "no_dead_letter": Reason.EXCUSED,
+    "evicted": Reason.EVICTED, "no_dead_letter": Reason.EXCUSED, "deleted": Reason.DELETED,
 }  # fmt: skip
 
 
@@ -65,7 +68,8 @@ class Row(NamedTuple):
 
     `number`: the priority of ENQUEUED, REPLAYED and REPRIORITISED, the attempts of LEASED, the router of FORWARDED.
     `token`: of the lease, as the history writes it. `due_ms` 0: none. `extra`: the own limit of deliveries of ENQUEUED
-    and REPLAYED, the seq in the source of FORWARDED, the last seq of LOST; -1: none.
+    and REPLAYED, the seq in the source of FORWARDED, the last seq of LOST; -1: none. `expires_ms`: of ENQUEUED and
+    REPLAYED; 0: never. Of HEAD, `seq` is the next seq of the broker, and `number` says which `Bound` it is.
     """
 
     position: int
@@ -79,19 +83,27 @@ class Row(NamedTuple):
     extra: int = -1
     reason: int = 0
     holder: str | None = None
+    expires_ms: int = 0
 
 
-AnyRow = tuple[int, int, int, int, int, int, str | None, int, int, int, str | None]
+AnyRow = tuple[int, int, int, int, int, int, str | None, int, int, int, str | None, int]
+
+
+class Bound(IntEnum):
+    """A broker goes on while it is asked, so its next seq is known to lie between those of two positions."""
+
+    LEAST = 0  # the history has no more seqs than the broker up to here
+    MOST = 1  # the history has all seqs of the broker up to here
 
 
 class Job:
     __slots__ = (
-        "at", "attempts", "due_ms", "holder", "key", "leased_ms", "made_ms", "most", "priority", "ready_ms", "seen",
-        "state", "token",
+        "at", "attempts", "due_ms", "expires_ms", "holder", "key", "leased_ms", "made_ms", "most", "priority",
+        "ready_ms", "seen", "state", "token",
     )  # fmt: skip
 
     def __init__(
-        self, priority: int, key: int, state: int, due_ms: int, made_ms: int, ready_ms: int, most: int
+        self, priority: int, key: int, state: int, due_ms: int, made_ms: int, ready_ms: int, most: int, expires_ms: int
     ) -> None:
         self.priority = priority
         self.key = key
@@ -100,6 +112,7 @@ class Job:
         self.made_ms = made_ms
         self.ready_ms = ready_ms  # since when it could be leased
         self.most = most  # deliveries, by its own wish; -1: as the topic says
+        self.expires_ms = expires_ms  # 0: never
         self.attempts = 0
         self.token: str | None = None
         self.at = 0  # position of the live lease
@@ -120,7 +133,10 @@ class Times(Protocol):
         """A lease was acked, or the job came back."""
 
     def left(self, time_ms: int, reason: int, count: int) -> None:
-        """Jobs went without an ack, for a `Reason`; 0: someone deleted them."""
+        """Jobs went without an ack, for a `Reason`; 0: they were purged, or went with their topic."""
+
+    def lost_sight(self, count: int) -> None:
+        """From here on the history says no more of so many living jobs."""
 
 
 class Balance:

@@ -25,6 +25,15 @@ class Config(NamedTuple):
     dead_letter: str | None = None  # without such a topic, deliveries have no limit
     max_deliveries: int = 0  # 0: no limit but a job's own
     leases_survive: bool = False  # a restart
+    partitions: int = 1
+    cap_records: int | None = 0  # 0: none; None: the history does not say
+    cap_bytes: int = 0
+
+    def most_deliveries(self, own: int) -> int:
+        """Of a job whose own limit is `own`, -1 for none. 0: no limit, as where dead letters have no topic."""
+        if self.dead_letter is None:
+            return 0
+        return own if own >= 0 else self.max_deliveries
 
 
 class ChangeKind(IntEnum):
@@ -34,6 +43,7 @@ class ChangeKind(IntEnum):
     ROUTER = 3
     STARTED = 4
     SNAPSHOT = 5  # not of the history: the living jobs of a queue were looked at here
+    HOLE = 6  # not of the history: what happened before this position, and behind the last row, is missing
 
 
 class Change(NamedTuple):
@@ -71,7 +81,7 @@ class Facts:
     tells too little to judge."""
 
     names: dict[int, str] = field(default_factory=dict)
-    starts: list[Change] = field(default_factory=list)
+    everywhere: list[Change] = field(default_factory=list)  # what concerns all topics: starts, and holes
     starts_told: bool = False
     graves: dict[str, int] = field(default_factory=dict)
     old_upto: int | None = None
@@ -79,12 +89,16 @@ class Facts:
 
     def story(self, topic: int) -> list[Change]:
         """What changed for a topic, in order, closed by `NO_CHANGE`."""
-        changes = [*self._changes.get(topic, ()), *self.starts]
+        changes = [*self._changes.get(topic, ()), *self.everywhere]
         return [*sorted(changes, key=lambda change: (change.position, change.ordinal)), NO_CHANGE]
 
     def snapshot(self, topic: int, position: int, time_ms: int) -> None:
         """The living jobs of a topic are known as they were behind this position."""
         self.add(topic, Change(position, LAST, ChangeKind.SNAPSHOT, time_ms))
+
+    def holes(self, holes: Iterable[tuple[int, int]]) -> None:
+        """Positions are missing (first and last of each hole), so anything may have happened to any topic there."""
+        self.everywhere += [Change(last, LAST, ChangeKind.HOLE, 0) for _, last in holes]
 
     def add(self, topic: int, change: Change) -> None:
         self._changes.setdefault(topic, []).append(change)
@@ -98,7 +112,7 @@ def facts_of(rows: Iterable[FactRow]) -> Facts:
         match row.kind:
             case "NodeStarted":
                 facts.starts_told = True
-                facts.starts.append(Change(*place, ChangeKind.STARTED, row.time_ms))
+                facts.everywhere.append(Change(*place, ChangeKind.STARTED, row.time_ms))
             case "RouterPut":
                 cursor = _number(detail, "cursor")
                 change = Change(*place, ChangeKind.ROUTER, row.time_ms, None, row.router or 0, cursor)
@@ -152,6 +166,9 @@ def _config(detail: Mapping[str, object]) -> Config | None:
         None if detail.get("dead_letter") is None else str(detail["dead_letter"]),
         _number(detail, "max_deliveries"),
         bool(detail.get("lazy") or detail.get("leases_durable")),
+        _number(detail, "partitions") or 1,
+        _number(detail, "cap_records") if "cap_records" in detail else None,
+        _number(detail, "cap_bytes"),
     )
 
 

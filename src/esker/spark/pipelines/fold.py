@@ -9,18 +9,23 @@ What the history cannot know is never a violation:
 * jobs that came before the history begins, or while their queue was ephemeral, are told as notes;
 * a delay that ends is no event. The engine ends delays in small steps, so a delayed job counts as ready for certain
   only `grace_ms` after it is due; in between, leasing it and not leasing it are both right;
+* where positions are missing, nothing is known of any job, nor of the topic, until later rows say it;
 * a restart ends leases that were not promised to survive it (`NodeStarted`); a history without such rows gives leases
   over live ones the benefit of the doubt.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from esker.spark.pipelines.codes import AnyRow, Balance, Code, Job, Reason, State, Times
+from esker.spark.pipelines import leaving
+from esker.spark.pipelines.codes import AnyRow, Balance, Bound, Code, Job, Reason, Row, State, Times
+from esker.spark.pipelines.copies import Copies
 from esker.spark.pipelines.facts import NO_CHANGE, Change, ChangeKind, Config
+from esker.spark.pipelines.ranking import better_than
 from esker.spark.pipelines.rules import Findings, Violation
 
 SEQ_BITS: Final = 46
@@ -28,8 +33,6 @@ _SEQ_MASK: Final = (1 << SEQ_BITS) - 1
 _SLACK: Final = 1024  # garbage in the ready heap beyond as much as there is truth
 _CEILINGS: Final = 64  # of one life of the node: a crash goes to the last one
 GRACE_MS: Final = 1000
-RANK_MAX: Final = 1000  # better jobs counted for one lease
-
 
 _READY, _DELAYED, _LEASED, _WITHDRAWN, _SPENT = (int(state) for state in State)
 
@@ -62,8 +65,7 @@ class PartitionFold:
         self.last_ms = 0  # of the last row
         self._findings = findings
         self._story = story
-        self._told = 0
-        self._next = story[0] if story else NO_CHANGE
+        self._told, self._next = 0, story[0] if story else NO_CHANGE
         self._starts_told = starts_told
         self._grace_ms = grace_ms
         self._best_of = best_of
@@ -74,14 +76,15 @@ class PartitionFold:
         self._sign: int | None = None  # None: the mode is not known, so no order is judged
         self._is_older = True  # than the history
         self._deleted = False
+        self._complete = False  # every living job is known
+        self._spent = 0  # of the jobs
         self._blind = "older"  # why jobs below `_known_from` may be unknown
         self._known_from: int | None = None  # jobs from this seq on came within the history; None: none yet
         self._next_seq: int | None = None  # None: any seq may come next
         self._ceilings: set[int] = set()  # reserved in this life of the node
         self._jumps: set[int] = set()  # where the next seq may lie after a crash
         self._may_jump_anywhere = False  # a ceiling from before the history may have been reached
-        self._cursors: dict[int, int] = {}  # of routers that lead here: the last seq of the source that was copied
-        self._copies: dict[int, int] = {}  # the seq of its copy
+        self._copies = Copies()
         self._heap: list[int] = []  # keys of ready jobs, and garbage
         self._ready = 0
         self._delayed: list[tuple[int, int]] = []  # (due, seq) of delayed jobs, and garbage
@@ -89,8 +92,7 @@ class PartitionFold:
 
     def run(self, rows: Iterable[AnyRow]) -> None:
         """Takes the next rows of the partition."""
-        moves = _MOVES
-        row = None
+        moves, row = _MOVES, None
         for row in rows:
             if row[0] >= self._next[0]:
                 self._catch_up(row[0], row[1])
@@ -113,6 +115,7 @@ class PartitionFold:
             match change.kind:
                 case ChangeKind.CREATED:
                     self._is_older = self._may_jump_anywhere = False
+                    self._complete = True
                     self._known_from = self._next_seq = 1
                     self._configure(change.config)
                 case ChangeKind.CONFIGURED:
@@ -121,11 +124,16 @@ class PartitionFold:
                     self._forget(change.time_ms, below=None)
                     self._deleted = True
                 case ChangeKind.ROUTER:
-                    self._cursors[change.router] = max(change.cursor, self._cursors.get(change.router, 0))
+                    self._copies.begin(change.router, change.cursor)
                 case ChangeKind.STARTED:
                     self._restart(change.time_ms)
                 case ChangeKind.SNAPSHOT:
                     self._compare(change)
+                case ChangeKind.HOLE:
+                    self._is_older = self._may_jump_anywhere = True
+                    self._ceilings, self._jumps = set(), set()
+                    self._go_blind("older")
+                    self._configure(None)
 
     def _configure(self, config: Config | None) -> None:
         self._config = config
@@ -140,8 +148,11 @@ class PartitionFold:
 
     def _go_blind(self, why: str) -> None:
         """From here on, things happened to these jobs that no event tells."""
+        if self._times is not None and self.jobs:
+            self._times.lost_sight(len(self.jobs))
         self.jobs.clear()
-        self._heap, self._delayed, self._ready = [], [], 0
+        self._heap, self._delayed, self._ready, self._spent = [], [], 0, 0
+        self._complete = False
         self._blind, self._known_from, self._next_seq = why, None, None
 
     def _restart(self, now: int) -> None:
@@ -174,10 +185,10 @@ class PartitionFold:
         if self._grave is not None:
             self._findings.letters[self._grave, row[0]] -= 1
         if due_ms > now:
-            self.jobs[seq] = Job(priority, key, _DELAYED, due_ms, now, due_ms, row[8])
+            self.jobs[seq] = Job(priority, key, _DELAYED, due_ms, now, due_ms, row[8], row[11])
             self._delay(due_ms, seq)
         else:
-            self.jobs[seq] = Job(priority, key, _READY, 0, now, now, row[8])
+            self.jobs[seq] = Job(priority, key, _READY, 0, now, now, row[8], row[11])
             self._ready += 1
             heappush(self._heap, key)
         if self._times is not None:
@@ -190,7 +201,7 @@ class PartitionFold:
             self._break("known_jobs", row, f"no job of seq {seq}, which comes back", f"one that is {_word(job)}")
             self._leave(seq, job)
         self.balance.replayed += 1
-        self.jobs[seq] = Job(priority, self._key(priority, seq), _READY, 0, now, now, row[8])
+        self.jobs[seq] = Job(priority, self._key(priority, seq), _READY, 0, now, now, row[8], row[11])
         self._push(self.jobs[seq])
         if self._times is not None:
             self._times.came(now)
@@ -208,9 +219,7 @@ class PartitionFold:
         state, rank = job.state, 0
         if state == _READY:
             if self._sign is not None and self._best() != job.key:
-                rank = self._better_than(job.key)
-                if rank >= self._best_of:
-                    self._break_order(row, job)
+                rank = self._rank(row, job)
             if self._heap[0] == job.key:
                 self._ready -= 1
                 heappop(self._heap)
@@ -219,9 +228,7 @@ class PartitionFold:
         elif state == _DELAYED and job.due_ms <= now:
             best = self._best()
             if self._sign is not None and best is not None and best < job.key:
-                rank = self._better_than(job.key)
-                if rank >= self._best_of:
-                    self._break_order(row, job)
+                rank = self._rank(row, job)
         else:
             self._break_lease(row, job)
         self._count_attempt(row, job)
@@ -229,17 +236,23 @@ class PartitionFold:
         job.token = None if state == _LEASED else row[6]  # of two leases, the ack of either is right
         job.due_ms = row[7]
         job.state = _LEASED if row[7] else _SPENT
+        if job.state != state and _SPENT in (job.state, state):
+            self._spent += 1 if job.state == _SPENT else -1
         job.at, job.leased_ms, job.holder = row[0], now, row[10]
         if self._times is not None:
             self._times.leased(now, job, rank)
 
-    def _break_order(self, row: AnyRow, job: Job) -> None:
-        best = self._heap[0] & _SEQ_MASK
-        other = self.jobs[best]
-        self._break(
-            "pop_order", row, f"seq {best} of priority {other.priority}, ready since {other.ready_ms}",
-            f"seq {row[4]} of priority {job.priority} was leased",
-        )  # fmt: skip
+    def _rank(self, row: AnyRow, job: Job) -> int:
+        """How many better jobs are ready. The best one is at the top of the heap."""
+        rank = better_than(job.key, self._heap, self._is_true)
+        if rank >= self._best_of:
+            best = self._heap[0] & _SEQ_MASK
+            other = self.jobs[best]
+            self._break(
+                "pop_order", row, f"seq {best} of priority {other.priority}, ready since {other.ready_ms}",
+                f"seq {row[4]} of priority {job.priority} was leased",
+            )  # fmt: skip
+        return rank
 
     def _break_lease(self, row: AnyRow, job: Job) -> None:
         """A lease of a job that is not ready."""
@@ -264,9 +277,7 @@ class PartitionFold:
             self._break("attempts_limit", row, f"attempt {job.attempts + 1}", f"attempt {attempts}")
             return
         config = self._config
-        if config is None or config.dead_letter is None:
-            return
-        most = job.most if job.most >= 0 else config.max_deliveries
+        most = 0 if config is None else config.most_deliveries(job.most)
         if 0 < most < attempts:
             if row[9] == Reason.EXCUSED:
                 self._findings.notes["excused"] += 1
@@ -295,6 +306,7 @@ class PartitionFold:
             self._break("legal_moves", row, "the return of a job that is away", f"one that is {_word(job)}")
             if state == _READY:
                 return
+            self._spent -= 1
         elif state == _LEASED:
             if row[9] == Reason.LEASE_EXPIRED and now < job.due_ms:
                 self._break("legal_moves", row, f"a lease that lives until {job.due_ms}", f"it expired at {now}")
@@ -316,6 +328,7 @@ class PartitionFold:
             self._unready()
         elif job.state == _SPENT:
             self._break("legal_moves", row, "no job that was delivered at most once", "it was held back")
+            self._spent -= 1
         job.state, job.due_ms, job.token = _WITHDRAWN, row[7], None
 
     def _reprioritised(self, row: AnyRow) -> None:
@@ -347,8 +360,13 @@ class PartitionFold:
             self._break("ack_without_lease", row, f"an ack under the live lease; there is {live}", f"under {token}")
         elif row[2] > job.due_ms:
             self._break("ack_without_lease", row, f"an ack until {job.due_ms}, when the lease ends", f"at {row[2]}")
+        early = leaving.ack_problem(job, row[2])
+        if early is not None:
+            self._break("ack_before_lease", row, *early)
         if state == _READY:
             self._unready()
+        elif state == _SPENT:
+            self._spent -= 1
         self.balance.acked += 1
         if self._times is not None:
             self._times.settled(row[2], job, acked=True)
@@ -358,25 +376,46 @@ class PartitionFold:
         if job is None:
             self._unknown(row)
             return
-        self._leave(row[4], job)
-        if self._times is not None:
-            self._times.left(row[2], row[9], 1)
-        balance = self.balance
+        balance, config, problem, rule = self.balance, self._config, None, ""
         match row[9]:
             case Reason.EXPIRED:
+                rule, problem = "early_expiry", leaving.expiry_problem(job, row[2])
                 balance.expired += 1
             case Reason.DEAD_LETTERED:
+                rule, problem = "dead_letter_reason", leaving.dead_letter_problem(job, config)
                 balance.dead_lettered += 1
-                grave = None if self._config is None else self._config.dead_letter
-                if grave is not None and self._graves.get(grave, NO_CHANGE.position) <= row[0]:
-                    self._findings.letters[grave, row[0]] += 1
+                self._count_letter(self._findings.letters, row[0])
             case Reason.EVICTED:
+                rule, problem = "eviction_needs_cap", leaving.eviction_problem(job, config, self._counted())
                 balance.evicted += 1
             case _:
                 balance.deleted += 1
+                if row[9] == Reason.DELETED and leaving.is_used_up(job, config):
+                    self._findings.notes["deleted_at_limit"] += 1
+                    self._count_letter(self._findings.deleted, row[0])
+        if problem is not None:
+            self._break(rule, row, *problem)
+        self._leave(row[4], job)
+        if self._times is not None:
+            self._times.left(row[2], row[9], 1)
+
+    def _counted(self) -> int | None:
+        """How many jobs a cap counts; None: not all are known."""
+        return len(self.jobs) - self._spent if self._complete else None
+
+    def _count_letter(self, letters: Counter[tuple[str, int]], position: int) -> None:
+        grave = None if self._config is None else self._config.dead_letter
+        if grave is not None and self._graves.get(grave, NO_CHANGE.position) <= position:
+            letters[grave, position] += 1
 
     def _purged(self, row: AnyRow) -> None:
-        self._forget(row[2], below=row[4])
+        below = row[4]
+        gone = sum(seq < below for seq in self.jobs)
+        living = len(self.jobs) if self._complete else None
+        problem = leaving.purge_problem(below, self._may_jump(below), self._next_seq, gone, living)
+        if problem is not None:
+            self._break("real_purge", row, *problem)
+        self._forget(row[2], below=below)
 
     def _forget(self, time_ms: int, below: int | None) -> None:
         gone = [seq for seq in self.jobs if below is None or seq < below]
@@ -390,6 +429,8 @@ class PartitionFold:
         del self.jobs[seq]
         if job.state == _READY:
             self._unready()
+        elif job.state == _SPENT:
+            self._spent -= 1
 
     def _unknown(self, row: AnyRow) -> None:
         """An event of a job that is not there."""
@@ -447,18 +488,11 @@ class PartitionFold:
             return  # the router only went on
         if row[9] != Reason.NOT_DERIVED:
             self._appended(row)
-        last, copy = self._cursors.get(router), self._copies.get(router)
-        if last is not None and source <= last:
-            self._break(
-                "router_exactly_once", row, f"router {router} copies what lies behind seq {last} of its source",
-                f"seq {source} again",
-            )  # fmt: skip
-        elif copy is not None and seq <= copy:
-            self._break("router_exactly_once", row, f"a copy behind seq {copy}", f"one at seq {seq}")
-        self._cursors[router] = source if last is None else max(last, source)
-        self._copies[router] = seq
+        problem = self._copies.add(router, source, seq)
+        if problem is not None:
+            self._break("router_exactly_once", row, *problem)
 
-    # -- the snapshot
+    # -- what the broker says
 
     def _live(self, row: AnyRow) -> None:
         job = self.jobs.get(row[4])
@@ -469,10 +503,22 @@ class PartitionFold:
         else:
             self._break("conservation", row, f"no living job of seq {row[4]}, by the history", "it is in the queue")
 
+    def _head(self, row: AnyRow) -> None:
+        """The broker's next seq. After a restart it may lie at a ceiling, of which no row says anything yet."""
+        live, told = row[4], self._next_seq
+        if told is None or live == told or (live > told and self._may_jump(live)):
+            return
+        if row[5] == Bound.LEAST and live < told:
+            self._break(
+                "live_heads", row, f"the next seq is {told} or later, by the history", f"the broker says {live}"
+            )
+        elif row[5] == Bound.MOST and live > told:
+            self._break("live_heads", row, f"the next seq is {told}, by the history", f"the broker says {live}")
+
     def _compare(self, change: Change) -> None:
         for seq, job in self.jobs.items():
             if not job.seen and job.state != _SPENT:
-                row: AnyRow = (change.position, change.ordinal, change.time_ms, Code.LIVE, seq, 0, None, 0, 0, 0, None)
+                row = Row(change.position, change.ordinal, change.time_ms, Code.LIVE, seq)
                 self._break("conservation", row, f"a living job of seq {seq} ({_word(job)})", "it is not in the queue")
 
     # -- order
@@ -526,22 +572,6 @@ class PartitionFold:
             heappop(heap)
         return None
 
-    def _better_than(self, key: int) -> int:
-        """How many ready jobs are better, up to `RANK_MAX`: walks the heap from its top, without changing it."""
-        heap, found, last = self._heap, 0, None
-        frontier = [(heap[0], 0)] if heap else []
-        while frontier and found < RANK_MAX:
-            better, index = heappop(frontier)
-            if better >= key:
-                break
-            for child in (2 * index + 1, 2 * index + 2):
-                if child < len(heap):
-                    heappush(frontier, (heap[child], child))
-            if better != last and self._is_true(better):
-                found += 1
-            last = better
-        return found
-
     def _break(self, rule: str, row: AnyRow, expected: str, found: str) -> None:
         self._findings.add(Violation(rule, self.topic, self.partition, row[0], row[1], row[2], row[4], expected, found))
 
@@ -566,4 +596,5 @@ _MOVES: Final[dict[int, Callable[[PartitionFold, AnyRow], None]]] = {
     Code.FORWARDED: PartitionFold._forwarded,
     Code.LOST: PartitionFold._lost,
     Code.LIVE: PartitionFold._live,
+    Code.HEAD: PartitionFold._head,
 }

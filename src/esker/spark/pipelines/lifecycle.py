@@ -13,13 +13,16 @@ The history is folded once (fold.py), as for `audit`. Times are those of the nod
     wait    from when a job could be leased (it came, its delay or backoff ended, it was given back) to its lease
     run     from its lease to its ack
     rank    how many better jobs of its partition were ready when it was leased; 0 for a strict priority queue
+
+Jobs that still wait are measured at `now_ms`, or else at the last event of the whole history. The backlog is followed
+event by event, so that its peak is known and not only how it stood when a minute ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -32,6 +35,7 @@ from esker.errors import SettingsError
 from esker.spark.pipelines.codes import Job, Reason, State
 from esker.spark.pipelines.facts import Facts
 from esker.spark.pipelines.fold import PartitionFold
+from esker.spark.pipelines.positions import Span, span_of_frame
 from esker.spark.pipelines.report import Collected, busiest, html
 from esker.spark.pipelines.rows import check_columns, collect_facts, fold_rows, partitions_in
 from esker.spark.pipelines.rules import Findings
@@ -47,18 +51,18 @@ _LINES_MAX: Final = 500_000  # minutes, of all topics that are shown
 _SHOWN_MAX: Final = 50  # priorities and workers of one topic
 _BATCH: Final = 16_384  # rows given to Spark at a time
 
-CAME, LEASED, ACKED, RETURNED, EXPIRED, DEAD, DELETED, WAITING = range(8)
+CAME, LEASED, ACKED, RETURNED, EXPIRED, DEAD, DELETED, WAITING, DEPTH = range(9)
 _LEFT: Final[dict[int, int]] = {Reason.EXPIRED: EXPIRED, Reason.DEAD_LETTERED: DEAD}
 
 _MOMENTS: Final = StructType(
     [
-        StructField("what", IntegerType(), False),  # CAME ... WAITING
+        StructField("what", IntegerType(), False),  # CAME ... DEPTH
         StructField("topic_number", LongType(), False),
         StructField("time_ms", LongType(), False),
-        StructField("count", LongType(), False),
+        StructField("count", LongType(), False),  # of DEPTH: by how much the backlog grew in the second
         StructField("priority", LongType(), True),
         StructField("ms", LongType(), True),  # waited (LEASED, WAITING), or ran (ACKED, RETURNED)
-        StructField("rank", LongType(), True),
+        StructField("rank", LongType(), True),  # of DEPTH: the peak in the second, above what was there before
         StructField("worker", StringType(), True),
     ]
 )
@@ -80,12 +84,15 @@ _Moment = tuple[int, int, int, int, int | None, int | None, int | None, str | No
 @dataclass(frozen=True, slots=True)
 class Tables:
     """`minutes`: what happened in each minute of a topic. `priorities`: times, order and starvation by priority.
-    `workers`: who did how much. `topics`: the sums."""
+    `workers`: who did how much. `topics`: the sums. `bucket_ms`: the length of a minute. `span`: the positions that the
+    history has; None: not known."""
 
     minutes: DataFrame
     priorities: DataFrame
     workers: DataFrame
     topics: DataFrame
+    bucket_ms: int = MINUTE_MS
+    span: Span | None = None
 
     def by_name(self) -> dict[str, DataFrame]:
         return {
@@ -94,28 +101,42 @@ class Tables:
 
 
 @contextmanager
-def lifecycle(events: DataFrame, *, bucket_ms: int = MINUTE_MS, tasks: int | None = None) -> Iterator[Tables]:
+def lifecycle(
+    events: DataFrame,
+    *,
+    bucket_ms: int = MINUTE_MS,
+    tasks: int | None = None,
+    span: Span | None = None,
+    now_ms: int | None = None,
+) -> Iterator[Tables]:
     """The tables of a history; they are computed when they are used, from a fold that is kept until the end.
 
-    Raises SettingsError when `events` is not a history. `bucket_ms`: the length of a "minute".
+    Raises SettingsError when `events` is not a history. `bucket_ms`: the length of a "minute". `span`: the positions
+    that `events` has; None: as the names of its files say, if it is read from an archive. `now_ms`: the time at which
+    waiting jobs are measured, by the node's clock; None: that of the last event.
     """
     if bucket_ms <= 0:
         raise SettingsError(f"bucket_ms is {bucket_ms}; it must be at least 1")
-    moments = moments_of(events, tasks).persist(StorageLevel.MEMORY_AND_DISK)
+    span = span_of_frame(events) if span is None else span
+    moments = moments_of(events, tasks, span, now_ms).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        yield _tables(moments, bucket_ms)
+        yield replace(_tables(moments, bucket_ms), span=span)
     finally:
         moments.unpersist()
 
 
-def moments_of(events: DataFrame, tasks: int | None = None) -> DataFrame:
-    """One row for each thing that happened to a job, with how long that took; comings and goings without times are
-    summed by second."""
+def moments_of(
+    events: DataFrame, tasks: int | None = None, span: Span | None = None, now_ms: int | None = None
+) -> DataFrame:
+    """One row for each thing that happened to a job, with how long that took; comings and goings without times, and the
+    backlog, are summed by second."""
     check_columns(events)
     facts = collect_facts(events)
+    facts.holes(() if span is None else span.holes)
+    now = _last_ms(events) if now_ms is None else now_ms
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _fold(batches, facts)
+        return _fold(batches, facts, now)
 
     moments = fold_rows(events, tasks=tasks, holders=True).mapInArrow(fold, _MOMENTS)
     names = events.sparkSession.createDataFrame(
@@ -123,6 +144,11 @@ def moments_of(events: DataFrame, tasks: int | None = None) -> DataFrame:
     )
     named = moments.join(sf.broadcast(names), "topic_number", "left")
     return named.withColumn("topic", sf.coalesce("topic", sf.col("topic_number").cast("string")))
+
+
+def _last_ms(events: DataFrame) -> int:
+    found = events.agg(sf.max(sf.unix_millis("time"))).collect()[0][0]
+    return 0 if found is None else int(found)
 
 
 def report(tables: Tables) -> str:
@@ -136,6 +162,8 @@ def report(tables: Tables) -> str:
         _lines(minutes.orderBy("topic", "minute_ms").limit(_LINES_MAX)),
         _lines(_first(tables.priorities.filter(of_shown), sf.desc(sf.col("delivered") + sf.col("waiting")))),
         _lines(_first(tables.workers.filter(of_shown), sf.desc("delivered"))),
+        tables.bucket_ms,
+        [] if tables.span is None else tables.span.lines(),
     )
     return html(data)
 
@@ -155,7 +183,8 @@ def write(tables: Tables, folder: str) -> Tables:
     for name, table in tables.by_name().items():
         table.coalesce(1).write.mode("overwrite").parquet(f"{folder}/{name}")
     read = tables.topics.sparkSession.read
-    return Tables(**{name: read.parquet(f"{folder}/{name}") for name in tables.by_name()})
+    written = {name: read.parquet(f"{folder}/{name}") for name in tables.by_name()}
+    return Tables(**written, bucket_ms=tables.bucket_ms, span=tables.span)
 
 
 # -- tables
@@ -164,11 +193,18 @@ def write(tables: Tables, folder: str) -> Tables:
 def _tables(moments: DataFrame, bucket_ms: int) -> Tables:
     start = (sf.floor(sf.col("time_ms") / bucket_ms) * bucket_ms).cast("long")
     minute = sf.timestamp_millis(start).alias("minute")
-    happened = moments.filter(sf.col("what") != WAITING)
+    happened = moments.filter(~sf.col("what").isin(WAITING, DEPTH))
     minutes = happened.groupBy("topic", minute).agg(*_counts(), *_times(LEASED, "wait"), *_times(ACKED, "run"))
+    depths = _depths(moments).groupBy("topic", minute).agg(
+        sf.max_by("backlog", "time_ms").alias("backlog"), sf.max("peak").alias("backlog_max")
+    )  # fmt: skip
     so_far = Window.partitionBy("topic").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)
-    gone = sf.col("acked") + sf.col("expired") + sf.col("dead_lettered") + sf.col("deleted")
-    minutes = minutes.withColumn("backlog", sf.sum(sf.col("enqueued") - gone).over(so_far))
+    backlog = sf.coalesce(sf.last("backlog", ignorenulls=True).over(so_far), sf.lit(0))
+    minutes = (
+        minutes.join(depths, ["topic", "minute"], "left")
+        .withColumn("backlog", backlog)
+        .withColumn("backlog_max", sf.coalesce("backlog_max", "backlog"))
+    )
     timed = moments.filter(sf.col("what").isin(LEASED, ACKED, WAITING))
     priorities = timed.groupBy("topic", "priority").agg(
         _sum(LEASED, "delivered"), *_times(LEASED, "wait"), _max(LEASED, "ms", "wait_max_ms"), *_times(ACKED, "run"),
@@ -183,14 +219,26 @@ def _tables(moments: DataFrame, bucket_ms: int) -> Tables:
     )  # fmt: skip
     whole = sf.sum("delivered").over(Window.partitionBy("topic"))
     workers = workers.withColumn("share", sf.when(whole > 0, sf.col("delivered") / whole).otherwise(0.0))
-    topics = moments.groupBy("topic").agg(
+    topics = moments.filter(sf.col("what") != DEPTH).groupBy("topic").agg(
         *_counts(), *_times(LEASED, "wait"), *_times(ACKED, "run"), _sum(WAITING, "waiting"),
         _max(WAITING, "ms", "waiting_longest_ms"),
     )  # fmt: skip
     return Tables(
         minutes.orderBy("topic", "minute"), priorities.orderBy("topic", "priority"),
-        workers.orderBy("topic", sf.desc("delivered"), "worker"), topics.orderBy("topic"),
+        workers.orderBy("topic", sf.desc("delivered"), "worker"), topics.orderBy("topic"), bucket_ms,
     )  # fmt: skip
+
+
+def _depths(moments: DataFrame) -> DataFrame:
+    """The backlog behind each second in which it changed, and its peak there. Of several partitions, the peaks of one
+    second are added up: they may not have been at one moment, but there was never more."""
+    seconds = moments.filter(sf.col("what") == DEPTH).groupBy("topic", "time_ms")
+    changes = seconds.agg(sf.sum("count").alias("grew"), sf.sum("rank").alias("above"))
+    before = Window.partitionBy("topic").orderBy("time_ms").rowsBetween(Window.unboundedPreceding, -1)
+    there = sf.coalesce(sf.sum("grew").over(before), sf.lit(0))
+    return changes.select(
+        "topic", "time_ms", (there + sf.col("grew")).alias("backlog"), (there + sf.col("above")).alias("peak")
+    )
 
 
 def _counts() -> list[Column]:
@@ -227,9 +275,12 @@ class Moments:
         self._topic = topic
         self.rows: list[_Moment] = []
         self._sums: dict[tuple[int, int], int] = {}
+        self._second = 0  # whose depth is followed
+        self._grew = self._peak = 0
 
     def came(self, time_ms: int) -> None:
         self._count(CAME, time_ms, 1)
+        self._grow(time_ms, 1)
 
     def leased(self, time_ms: int, job: Job, rank: int) -> None:
         waited = max(0, time_ms - job.ready_ms)
@@ -240,16 +291,37 @@ class Moments:
         what = ACKED if acked else RETURNED
         ran = time_ms - job.leased_ms if job.state in (State.LEASED, State.SPENT) else None
         self.rows.append((what, self._topic, time_ms, 1, job.priority, ran, None, job.holder))
+        if acked:
+            self._grow(time_ms, -1)
 
     def left(self, time_ms: int, reason: int, count: int) -> None:
         self._count(_LEFT.get(reason, DELETED), time_ms, count)
+        self._grow(time_ms, -count)
+
+    def lost_sight(self, count: int) -> None:
+        self._grow(self._second * 1000, -count)
+
+    def _grow(self, time_ms: int, by: int) -> None:
+        """Times of a partition do not go back; should they, the change counts for the later second."""
+        second = max(self._second, time_ms // 1000)
+        if second != self._second:
+            self._end_second()
+            self._second = second
+        self._grew += by
+        self._peak = max(self._peak, self._grew)
+
+    def _end_second(self) -> None:
+        if self._grew or self._peak:
+            at = self._second * 1000
+            self.rows.append((DEPTH, self._topic, at, self._grew, None, None, self._peak, None))
+        self._grew = self._peak = 0
 
     def _count(self, what: int, time_ms: int, count: int) -> None:
         second = time_ms // 1000
         self._sums[what, second] = self._sums.get((what, second), 0) + count
 
     def take(self) -> list[_Moment]:
-        """What was gathered since this was last called."""
+        """What was gathered since this was last called, but for the depth in the second that is not over."""
         rows, self.rows = self.rows, []
         rows += [
             (what, self._topic, second * 1000, count, None, None, None, None)
@@ -258,8 +330,13 @@ class Moments:
         self._sums = {}
         return rows
 
+    def finish(self) -> list[_Moment]:
+        """The same, when nothing comes any more."""
+        self._end_second()
+        return self.take()
 
-def _fold(batches: Iterator[pa.RecordBatch], facts: Facts) -> Iterator[pa.RecordBatch]:
+
+def _fold(batches: Iterator[pa.RecordBatch], facts: Facts, now_ms: int) -> Iterator[pa.RecordBatch]:
     place: tuple[int, int] | None = None
     fold: PartitionFold | None = None
     moments = Moments(0)
@@ -267,7 +344,7 @@ def _fold(batches: Iterator[pa.RecordBatch], facts: Facts) -> Iterator[pa.Record
     for here, _, piece in partitions_in(batches):
         if here != place:
             if fold is not None:
-                rows += [*moments.take(), *_waiting(fold)]
+                rows += _finish(fold, moments, now_ms)
             place, moments = here, Moments(here[0])
             fold = PartitionFold(
                 *here, facts.story(here[0]), Findings(), starts_told=facts.starts_told, times=moments
@@ -279,23 +356,25 @@ def _fold(batches: Iterator[pa.RecordBatch], facts: Facts) -> Iterator[pa.Record
             yield _batch(rows[:_BATCH])
             rows = rows[_BATCH:]
     if fold is not None:
-        rows += _waiting(fold)
+        rows += _finish(fold, moments, now_ms)
     if rows:
         yield _batch(rows)
 
 
-def _waiting(fold: PartitionFold) -> list[_Moment]:
-    """Who still waits at the end of the partition's history: how many, and the longest, by priority."""
+def _finish(fold: PartitionFold, moments: Moments, now_ms: int) -> list[_Moment]:
+    """What the end of a partition's history brings: jobs may leave with their topic behind its last row."""
     fold.finish()
+    return [*moments.finish(), *_waiting(fold, max(now_ms, fold.last_ms))]
+
+
+def _waiting(fold: PartitionFold, now_ms: int) -> list[_Moment]:
+    """Who still waits: how many, and the longest, by priority."""
     longest: dict[int, tuple[int, int]] = {}
     for job in fold.jobs.values():
-        if job.state in (State.READY, State.DELAYED) and job.ready_ms <= fold.last_ms:
+        if job.state in (State.READY, State.DELAYED) and job.ready_ms <= now_ms:
             count, ms = longest.get(job.priority, (0, 0))
-            longest[job.priority] = count + 1, max(ms, fold.last_ms - job.ready_ms)
-    return [
-        (WAITING, fold.topic, fold.last_ms, count, priority, ms, None, None)
-        for priority, (count, ms) in longest.items()
-    ]
+            longest[job.priority] = count + 1, max(ms, now_ms - job.ready_ms)
+    return [(WAITING, fold.topic, now_ms, count, priority, ms, None, None) for priority, (count, ms) in longest.items()]
 
 
 def _batch(rows: list[_Moment]) -> pa.RecordBatch:

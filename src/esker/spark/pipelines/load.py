@@ -73,20 +73,29 @@ def run(spark: SparkSession, order: Order, progress: Progress) -> Result:
     _rows(source, files[:1], values)  # a wrong expression is told before anything is staged
     size = sum(file.size for file in files)
     progress.stage(f"{len(files):,} files, {size / 1e6:,.1f} MB into {values.optional('topic') or 'their topics'}")
-    before, rows = 0, 0
+    before = rows_before = rows = 0
+    uncounted: list[InputFile] = []
     for number, group in enumerate(groups):
-        found = _settled(order, load, number, rows, progress)
+        found = _settled(order, load, number, rows_before + rows, progress)
         if found.state == "done":
             before += 1
-            rows += found.rows
-            continue
-        rows += _publish(order, load, number, _rows(source, group, values), rows, progress)
-        progress.advance(rows)
-    known = f"; {before} of {len(groups)} batches were there already" if before else ""
+            rows_before += found.rows
+            uncounted += () if found.rows else group
+        else:
+            rows += _publish(order, load, number, _rows(source, group, values), rows_before + rows, progress)
+        progress.advance(rows_before + rows)
+    if uncounted:  # the broker knows how many rows the last batch of a load had, not those before it
+        progress.stage("counting the rows that were there already")
+        rows_before += _rows(source, uncounted, values).count()
+    into = values.optional("topic") or "their topics"
+    known = f"; {before} of {len(groups)} batches ({rows_before:,} rows) were there already" if before else ""
     return Result(
-        [f"{rows:,} rows of {len(files):,} files are in {values.optional('topic') or 'their topics'}{known}"],
-        {"load": load, "rows": rows, "files": len(files), "batches": len(groups), "batches_before": before},
-    )
+        [f"{rows_before + rows:,} rows of {len(files):,} files are in {into}{known}"],
+        {
+            "load": load, "rows": rows_before + rows, "rows_before": rows_before, "files": len(files),
+            "batches": len(groups), "batches_before": before,
+        },
+    )  # fmt: skip
 
 
 def list_files(spark: SparkSession, pattern: str) -> list[InputFile]:

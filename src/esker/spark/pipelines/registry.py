@@ -51,10 +51,9 @@ class Order:
         return Connection(parse_endpoints(self.endpoint), self.api_key)
 
     def folder(self, option: str) -> str:
-        """`output` or `checkpoint` of a pipeline that cannot do without."""
+        """`output` or `checkpoint` of a pipeline that says in `needs` that it cannot do without."""
         found = self.output if option == "output" else self.checkpoint
-        if not found:
-            raise SettingsError(f"this pipeline needs a folder: --{option} DIR")
+        assert found, f"make_order has checked that there is --{option}"
         return found
 
 
@@ -75,7 +74,8 @@ class Run(Protocol):
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """`families`: parameters whose names have a free second part, such as `map.priority`. `folders`: which of output
-    and checkpoint it uses. `streams`: it can run on and on (`--continuous`)."""
+    and checkpoint it uses; `needs`: those that it cannot do without. `streams`: it can run on and on
+    (`--continuous`)."""
 
     name: str
     summary: str
@@ -83,6 +83,7 @@ class Pipeline:
     run: Run
     families: tuple[Family, ...] = ()
     folders: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     streams: bool = False
 
 
@@ -110,6 +111,8 @@ def make_order(
     for option, folder in (("output", output), ("checkpoint", checkpoint)):
         if folder is not None and option not in pipeline.folders:
             raise SettingsError(f"pipeline {pipeline.name} takes no --{option}")
+        if not folder and option in pipeline.needs:
+            raise SettingsError(f"pipeline {pipeline.name} needs a folder: --{option} DIR")
     if continuous and not pipeline.streams:
         raise SettingsError(f"pipeline {pipeline.name} runs once; --continuous is for {', '.join(_streams())}")
     order = Order(values, endpoint, api_key, continuous, output, checkpoint)
@@ -232,6 +235,7 @@ _ALL: Final = (
         ),
         _export,
         folders=("output", "checkpoint"),
+        needs=("output",),
         streams=True,
     ),
     Pipeline(
@@ -244,6 +248,7 @@ _ALL: Final = (
         ),
         _transform,
         folders=("checkpoint",),
+        needs=("checkpoint",),
         streams=True,
     ),
     Pipeline(
@@ -271,6 +276,7 @@ _ALL: Final = (
         ),
         _lifecycle,
         folders=("output",),
+        needs=("output",),
     ),
     Pipeline(
         "audit",

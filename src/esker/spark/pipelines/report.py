@@ -39,6 +39,8 @@ class Collected:
     minutes: Sequence[Line]
     priorities: Sequence[Line]
     workers: Sequence[Line]
+    bucket_ms: int = 60_000  # the length of a minute
+    warnings: Sequence[str] = ()  # what of the history is not known
 
 
 def html(data: Collected, title: str = "Lifecycle of jobs") -> str:
@@ -48,6 +50,7 @@ def html(data: Collected, title: str = "Lifecycle of jobs") -> str:
     if not data.topics:
         parts = ["<p>The history tells of no jobs.</p>"]
     span = _span(data.minutes)
+    parts = [*(f'<p class="warning">{escape(each)}</p>' for each in data.warnings), *parts]
     return _PAGE.format(title=escape(title), span=span, body="\n".join(parts))
 
 
@@ -66,10 +69,11 @@ def _topic_section(topic: str, data: Collected) -> str:
     priorities = _commonest([line for line in data.priorities if line["topic"] == topic])
     workers = [line for line in data.workers if line["topic"] == topic and _number(line, "delivered")][:WORKERS_MAX]
     total = next(line for line in data.topics if line["topic"] == topic)
+    times = _time_axis(minutes, data.bucket_ms)
     pictures = [
-        _picture(_flow_title(total), minutes, _draw_flow, "no minute to show"),
-        _picture(_backlog_title(minutes), minutes, _draw_backlog, "no minute to show"),
-        _picture(_wait_title(total), minutes, _draw_waits, "nothing was delivered"),
+        _picture(_flow_title(total), minutes, _draw_flow, "no minute to show", times),
+        _picture(_backlog_title(minutes), minutes, _draw_backlog, "no minute to show", times),
+        _picture(_wait_title(total), minutes, _draw_waits, "nothing was delivered", times),
         _picture(_priorities_title(priorities), priorities, _draw_priorities, "nothing was delivered"),
         _picture("How long jobs ran, by priority", priorities, _draw_runs, "nothing was acked under a lease"),
         _picture(_workers_title(workers), workers, _draw_workers, "no worker gave a name"),
@@ -96,7 +100,7 @@ def _flow_title(total: Line) -> str:
 
 
 def _backlog_title(minutes: Sequence[Line]) -> str:
-    most = max((_number(line, "backlog") for line in minutes), default=0)
+    most = max((_number(line, "backlog_max") for line in minutes), default=0)
     return f"Jobs in the queue: at most {most:,}"
 
 
@@ -124,7 +128,14 @@ def _workers_title(workers: Sequence[Line]) -> str:
 # -- pictures
 
 
-def _picture(title: str, lines: Sequence[Line], draw: Callable[[Axes, Sequence[Line]], bool], otherwise: str) -> str:
+def _picture(
+    title: str,
+    lines: Sequence[Line],
+    draw: Callable[[Axes, Sequence[Line]], bool],
+    otherwise: str,
+    times: tuple[float, float] | None = None,
+) -> str:
+    """`times`: where its axis of time begins and ends, if it has one."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -137,6 +148,8 @@ def _picture(title: str, lines: Sequence[Line], draw: Callable[[Axes, Sequence[L
     }):  # fmt: skip
         figure = Figure(figsize=(4.6, 2.5), layout="constrained")
         axes = figure.add_subplot()
+        if times is not None:
+            axes.set_xlim(*times)
         if not lines or not draw(axes, lines):
             return f"<figure><figcaption>{escape(title)}</figcaption><p class=none>{escape(otherwise)}</p></figure>"
         image = io.BytesIO()
@@ -171,10 +184,12 @@ def _draw_flow(axes: Axes, minutes: Sequence[Line]) -> bool:
 
 
 def _draw_backlog(axes: Axes, minutes: Sequence[Line]) -> bool:
-    times, values = _times(minutes), [_number(line, "backlog") for line in minutes]
-    axes.fill_between(times, values, color=_BLUE, alpha=0.25, linewidth=0, step="post")
-    axes.step(times, values, color=_BLUE, linewidth=1.2, where="post")
-    axes.set_ylim(bottom=min(0, *values))
+    """The peak of each minute. Where no minute follows, the last one goes on as it ended."""
+    peaks, last = [_number(line, "backlog_max") for line in minutes], _number(minutes[-1], "backlog")
+    times = [*_times(minutes), axes.get_xlim()[1]]
+    axes.fill_between(times, [*peaks, last], color=_BLUE, alpha=0.25, linewidth=0, step="post")
+    axes.step(times, [*peaks, last], color=_BLUE, linewidth=1.2, where="post")
+    axes.set_ylim(bottom=min(0, *peaks))
     _clock(axes)
     _thousands(axes)
     return True
@@ -358,7 +373,7 @@ def _joined(minutes: Sequence[Line]) -> list[Line]:
         line: dict[str, object] = {**some[-1], "minute_ms": some[0]["minute_ms"]}
         for name, _ in _EVENTS:
             line[name] = sum(_number(each, name) for each in some) / len(some)
-        for name in ("wait_p50_ms", "wait_p90_ms", "wait_p99_ms"):
+        for name in ("wait_p50_ms", "wait_p90_ms", "wait_p99_ms", "backlog_max"):
             line[name] = max((_number(each, name) for each in some if each[name] is not None), default=None)
         joined.append(line)
     return joined
@@ -372,6 +387,12 @@ def _commonest(priorities: Sequence[Line]) -> list[Line]:
 def _times(minutes: Sequence[Line]) -> list[float]:
     """In days since the epoch, as matplotlib counts."""
     return [_real(line, "minute_ms") / (24 * _HOUR) for line in minutes]
+
+
+def _time_axis(minutes: Sequence[Line], bucket_ms: int) -> tuple[float, float] | None:
+    """From the begin of the first minute to the end of the last one: a single minute has no length of its own."""
+    times = _times(minutes)
+    return (times[0], times[-1] + bucket_ms / (24 * _HOUR)) if times else None
 
 
 def _span(minutes: Sequence[Line]) -> str:
@@ -434,6 +455,7 @@ figure {{ margin: 0; padding: .8rem .9rem .5rem; background: var(--card); border
   border-radius: 8px; }}
 figcaption {{ font-weight: 600; font-size: .93rem; margin-bottom: .3rem; }}
 figure svg {{ display: block; width: 100%; height: auto; }} figure svg text {{ font-family: inherit !important; }}
+.warning {{ color: var(--ink); font-weight: 600; }}
 .none {{ margin: 2.5rem 0; text-align: center; }}
 .wide {{ overflow-x: auto; margin-top: .9rem; }}
 table {{ border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; width: 100%; }}

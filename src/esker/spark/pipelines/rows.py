@@ -24,14 +24,14 @@ from esker.spark.pipelines.facts import FACT_KINDS, LAST, FactRow, Facts, facts_
 
 NEEDED: Final = (
     "position", "ordinal", "time", "kind", "topic", "topic_number", "partition", "seq", "priority", "attempts", "node",
-    "lease", "reason", "due", "source_seq", "router", "detail",
+    "lease", "reason", "due", "expires", "source_seq", "router", "detail",
 )  # fmt: skip
 FACTS_MAX: Final = 1_000_000  # rows about topics, routers and starts: they are held by every task
 
 PLACE: Final = "place"  # a partition of a topic, as one number
 _PARTITION_BITS: Final = 10
 _REASON_BITS: Final = 4
-_ROW: Final = ("position", "ordinal", "time_ms", "code", "seq", "number", "token", "due_ms", "extra")
+_ROW: Final = ("position", "ordinal", "time_ms", "code", "seq", "number", "token", "due_ms", "extra", "expires_ms")
 
 
 def check_columns(events: DataFrame) -> None:
@@ -64,12 +64,12 @@ def fold_rows(
 ) -> DataFrame:
     """All rows that the fold looks at; each partition of a topic lies in one task, in the order of the journal.
 
-    `live`: the jobs of snapshots (topic_number, partition, seq, and the position of the snapshot).
+    `live`: what a broker says (topic_number, partition, position, and `code`, `seq`, `number` as the fold takes them).
     `holders`: leases tell who holds them.
     """
     rows = _narrow(events, holders)
     if live is not None:
-        rows = rows.unionByName(_snapshot_rows(live, holders))
+        rows = rows.unionByName(_rows_of_broker(live, holders))
     spread = rows.repartition(tasks, PLACE) if tasks else rows.repartition(PLACE)
     return spread.sortWithinPartitions(PLACE, "position", "ordinal")
 
@@ -97,25 +97,27 @@ def _narrow(events: DataFrame, holders: bool) -> DataFrame:
         sf.col("lease").alias("token"),
         _or("due_ms", sf.unix_millis("due"), 0),
         _or("extra", extra, -1),
+        _or("expires_ms", sf.unix_millis("expires"), 0),
     ]
     if holders:
         columns.append(sf.when(is_lease, sf.col("node")).alias("holder"))
     return events.filter(kind.isin(*CODES) & sf.col("topic_number").isNotNull()).select(*columns)
 
 
-def _snapshot_rows(live: DataFrame, holders: bool) -> DataFrame:
+def _rows_of_broker(live: DataFrame, holders: bool) -> DataFrame:
     nothing, none = sf.lit(0).cast("long"), sf.lit(None).cast("string")
     columns = [
         _place(sf.col("partition")).alias(PLACE),
         sf.col("position").cast("long").alias("position"),
         sf.lit(LAST - 1).cast("long").alias("ordinal"),  # behind all rows of the position, before the comparison
         nothing.alias("time_ms"),
-        sf.lit(int(Code.LIVE) << _REASON_BITS).alias("code"),
+        (sf.col("code").cast("int") * (1 << _REASON_BITS)).alias("code"),
         sf.col("seq").cast("long").alias("seq"),
-        nothing.alias("number"),
+        sf.col("number").cast("long").alias("number"),
         none.alias("token"),
         nothing.alias("due_ms"),
         sf.lit(-1).cast("long").alias("extra"),
+        nothing.alias("expires_ms"),
     ]
     if holders:
         columns.append(none.alias("holder"))
@@ -144,7 +146,7 @@ def _or(name: str, value: Column, otherwise: int) -> Column:
 
 
 def partitions_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, int], int, Iterator[AnyRow]]]:
-    """The rows of each partition in turn: its topic and number, how many, and as tuples.
+    """The rows of each partition in turn: its topic and number, how many are of the history, and all as tuples.
 
     In pieces, as batches come: the same partition may come again.
     """
@@ -155,6 +157,7 @@ def partitions_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int
         reason = pc.bit_wise_and(code, pa.scalar((1 << _REASON_BITS) - 1, code.type))
         columns = [batch.column(name) for name in _ROW]
         columns[3] = pc.shift_right(code, pa.scalar(_REASON_BITS, code.type))
+        told = pc.less(columns[3], pa.scalar(int(Code.LIVE), code.type))
         holders = batch.column("holder") if "holder" in batch.schema.names else None
         start = 0
         for stop in pc.run_end_encode(batch.column(PLACE)).run_ends.to_pylist():
@@ -162,6 +165,8 @@ def partitions_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int
             place = batch.column(PLACE)[start].as_py()
             values = [column.slice(start, count).to_pylist() for column in columns]
             held = repeat(None, count) if holders is None else holders.slice(start, count).to_pylist()
-            rows = zip(*values, reason.slice(start, count).to_pylist(), held, strict=True)
-            yield (place >> _PARTITION_BITS, place & (1 << _PARTITION_BITS) - 1), count, rows
+            *before, expires = values
+            rows = zip(*before, reason.slice(start, count).to_pylist(), held, expires, strict=True)
+            events = pc.sum(told.slice(start, count)).as_py()
+            yield (place >> _PARTITION_BITS, place & (1 << _PARTITION_BITS) - 1), events, rows
             start = stop

@@ -40,7 +40,6 @@ _MALFORMED: Final = "malformed:"
 def run(spark: SparkSession, order: Order, progress: Progress) -> Result:
     file = Path(order.values.text("file"))
     declared = read_declaration(file)
-    order.folder("checkpoint")
     try:
         query = start(spark, declared, order)
     except SettingsError as error:

@@ -31,7 +31,7 @@ _MEMORY: Final = ("used_memory", "used_memory_peak", "used_memory_rss")
 _ON_REQUEST: Final = frozenset({"Commandstats"})  # shown by name, or with `all`
 
 
-@command(b"INFO", -1, "readonly", "blind", rule=LISTS)  # answers also while the disk does not
+@command(b"INFO", -1, "readonly", "blind", rule=LISTS)  # it answers also while the disk does not
 def info(client: Connection, arguments: list[bytes]) -> bytes:
     """A key with prefixes is told of the server; all else sums up what everyone does."""
     wanted = {argument.decode("latin-1").lower() for argument in arguments[1:]} or {"default"}
