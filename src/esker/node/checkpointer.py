@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from esker.engine.machine import Machine
 from esker.journal.interface import Journal
@@ -29,6 +30,7 @@ class Checkpointer:
         store: Store,
         settings: Settings,
         watch: LoopWatch,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine = machine
         self._shard = shard
@@ -36,6 +38,7 @@ class Checkpointer:
         self._store = store
         self._settings = settings
         self._watch = watch
+        self._monotonic = monotonic
         self._wanted = asyncio.Event()
         self._ending = False
         self.running = False
@@ -43,7 +46,7 @@ class Checkpointer:
         self.done = 0
         self.last_position = 0
         self.last_seconds = 0.0
-        self.last_at = time.monotonic()
+        self.last_at = self._monotonic()
 
     def ask(self) -> None:
         """A checkpoint now, whether or not one is due."""
@@ -74,7 +77,7 @@ class Checkpointer:
     async def _checkpoint(self) -> None:
         if self._shard.stopped is not None:
             return
-        started = self._resumed_at = time.monotonic()
+        started = self._resumed_at = self._monotonic()
         self.running = self._watch.checkpointing = True
         try:
             position = self._shard.flush()
@@ -85,13 +88,13 @@ class Checkpointer:
                 self.done += 1
         finally:
             self.running = self._watch.checkpointing = False
-        self.last_at = time.monotonic()
+        self.last_at = self._monotonic()
         self.last_seconds = self.last_at - started
 
     def _is_due(self) -> bool:
         if not (self._machine.touched or self._machine.dirty_topics or self._machine.deleted_topics):
             return False
-        old = time.monotonic() - self.last_at >= self._settings.checkpoint_interval_s
+        old = self._monotonic() - self.last_at >= self._settings.checkpoint_interval_s
         return old or self._machine.totals.unsaved_bytes >= self._settings.checkpoint_after
 
     async def _save(self, checkpoint: Checkpoint) -> None:
@@ -115,7 +118,7 @@ class Checkpointer:
     async def _write(self, made: list[Slice]) -> None:
         """Writes slices once the journal holds every event that they reflect."""
         await self._shard.settled()
-        self._resumed_at = time.monotonic()
+        self._resumed_at = self._monotonic()
         for piece in made:
             while not self._store.write(piece.puts, piece.deletes, piece.ranges):
                 await self._persist()
@@ -125,7 +128,7 @@ class Checkpointer:
 
     async def _breathe(self) -> None:
         """Gives the loop back, for longer than it was used: traffic comes first, unless checkpoints fall behind it."""
-        used_s = time.monotonic() - self._resumed_at
+        used_s = self._monotonic() - self._resumed_at
         gathered = self._machine.totals.unsaved_bytes / self._settings.checkpoint_after
         await asyncio.sleep(0 if self._ending else used_s * max(0.0, _PATIENCE - gathered))
-        self._resumed_at = time.monotonic()
+        self._resumed_at = self._monotonic()

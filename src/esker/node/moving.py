@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -67,6 +67,7 @@ class Mover:
         checkpointer: Checkpointer,
         archive: ArchiveStore,
         settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine = machine
         self._shard = shard
@@ -75,6 +76,7 @@ class Mover:
         self._checkpointer = checkpointer
         self._archive = archive
         self._settings = settings
+        self._monotonic = monotonic
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="esker-archive-write")
         self._ending = asyncio.Event()
         self._leaving: list[tuple[int, list[str]]] = []  # files to remove, once a checkpoint has this position
@@ -86,8 +88,8 @@ class Mover:
         swept = False
         seen, next_round = -1, 0.0
         while not self._ending.is_set():
-            if self._checkpointer.done != seen or time.monotonic() >= next_round:
-                seen, next_round = self._checkpointer.done, time.monotonic() + _ROUND_S
+            if self._checkpointer.done != seen or self._monotonic() >= next_round:
+                seen, next_round = self._checkpointer.done, self._monotonic() + _ROUND_S
                 try:
                     if not swept:
                         await self._sweep()
