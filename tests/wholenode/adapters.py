@@ -1,0 +1,74 @@
+"""What a simulated node stands on: a store and an archive that outlive it, can be slow, and can be cut off from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from esker.store.interface import Puts, Ranges
+from tests.properties.world import PrefixStore
+
+
+class CutOff(Exception):
+    """A process that was killed still does something."""
+
+
+class StallingStore(PrefixStore):
+    """Refuses writes now and then until it was persisted, as RocksDB does when its memtables are full."""
+
+    def __init__(self, dice: Random) -> None:
+        super().__init__()
+        self._dice = dice
+        self._full = False
+        self.dead = False
+        self.stalls = 0
+
+    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
+        self._alive()
+        if not self._full and self._dice.random() < 0.02:
+            self._full = True
+            self.stalls += 1
+        return not self._full and super().write(puts, deletes, ranges)
+
+    def persist(self) -> None:
+        self._alive()
+        self._full = False
+        super().persist()
+
+    def lose_power(self) -> None:
+        """Keeps what was persisted, and the first few writes behind that."""
+        self._full = self.dead = False
+        self.crash_keeping(self._dice.randint(0, len(self.unpersisted)))
+
+    def _alive(self) -> None:
+        if self.dead:
+            raise CutOff("the store is written to by a node that was killed")
+
+
+class MemoryArchive:
+    """Files in memory. It can be out of reach."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+        self.puts = 0
+        self.deletes = 0
+        self.gets = 0
+
+    @property
+    def where(self) -> str:
+        return "memory"
+
+    def put(self, name: str, data: bytes) -> None:
+        self.puts += 1
+        self._files[name] = data
+
+    def get(self, name: str) -> bytes | None:
+        self.gets += 1
+        return self._files.get(name)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        return iter([name for name in self._files if name.startswith(prefix + "/")])
+
+    def delete(self, name: str) -> None:
+        if self._files.pop(name, None) is not None:
+            self.deletes += 1
