@@ -142,10 +142,16 @@ class Simulation:
 
     # -- asking
 
-    def ask(self, command: Command, promise: bool, step: Callable[[Reply], Step | None] | None = None) -> Reply:
+    def ask(
+        self,
+        command: Command,
+        promise: bool | Callable[[Reply], bool],
+        step: Callable[[Reply], Step | None] | None = None,
+    ) -> Reply:
         """Lets the node decide. `promise`: once the reply may leave, no crash may take back what it says."""
         node = self.node
         self.note(repr(command)[:160])
+        before = len(node.machine.outbox)
         try:
             reply = node.shard.handle(command)
         except ShardStopped as stopped:
@@ -160,7 +166,8 @@ class Simulation:
         change = None if step is None else step(reply)
         if change is not None:
             self.dictionary.do(position, change)
-            if promise:
+            promised = promise if isinstance(promise, bool) else promise(reply)
+            if promised and len(node.machine.outbox) > before:  # else there was nothing to promise
                 self._promise(position)
         return reply
 

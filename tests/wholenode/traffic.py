@@ -45,6 +45,7 @@ from esker.engine.config import (
     TopicConfig,
     TopicType,
 )
+from esker.engine.ids import place
 from esker.engine.queues.snapshot import QueueView
 from esker.engine.replies import (
     Added,
@@ -515,8 +516,12 @@ class Traffic:
 
     def _end(self, command: Ack | Delete, ids: list[int], payloads: dict[int, bytes]) -> None:
         numbers = {queue.number: queue for queue in self.state.queues.values()}
-        topics = [numbers.get(job_id >> 56 & 0xFFFFFF) for job_id in ids]
-        promise = any(topic is not None and topic.config.durability == FSYNC for topic in topics)
+        topics = {job_id: numbers.get(place(job_id).topic) for job_id in ids}
+
+        def promise(reply: Reply) -> bool:
+            assert isinstance(reply, Done), reply
+            ended = [topics[job_id] for job_id in ids if job_id not in reply.missed]
+            return any(topic is not None and topic.config.durability == FSYNC for topic in ended)
 
         def ended(reply: Reply) -> Step | None:
             assert isinstance(reply, Done), reply
