@@ -3,7 +3,9 @@
 Unlike jobs, blocks are written as they were when the checkpoint began: what is captured then is written later, even if
 it has left meanwhile. So after a whole checkpoint the store holds exactly the state of its position. One that a crash
 cut short leaves some blocks that are ahead: longer than the header says, or with more marks. A load cuts what is too
-long; marks that are ahead hide nothing from a recovery, which asks for records whatever their marks.
+long; marks that are ahead hide nothing from a recovery, which asks for records whatever their marks. Only those of the
+last block decide something: whether it takes the next record. So the header knows them as they were at its position,
+and folding ends blocks where they ended before. Files of the archive rely on that: they end where blocks do.
 
 A block leaves the store one checkpoint later than the state stops to mention it: until then a crash could lead back to
 a position from which a router has to copy its records again. The same holds for the records of a block that went to
@@ -45,6 +47,7 @@ class LogHeader(msgspec.Struct, frozen=True, array_like=True):
     gaps: list[Gap]
     stored: bool  # False: the topic was ephemeral, and no block counts
     files: list[ArchivedFile] = []  # of the archive, in order
+    tail_gone: bytes | None = None  # the marks of the last block; None, as it was before this field: not known
 
 
 class BlockHeader(msgspec.Struct, frozen=True, array_like=True):
@@ -100,7 +103,7 @@ class LogShare:
             self._captured = [_capture(block, block in unsaved.grown, block in unsaved.outlined) for block in blocks]
             unsaved.grown, unsaved.marked, unsaved.outlined = set(), set(), set()
             unsaved.bodiless_below = max(unsaved.bodiless_below, unsaved.bodies_stale_below)
-            unsaved.bodies_stale_below = max(unsaved.bodies_stale_below, log.files.upto + 1 if log.files.all else 0)
+            unsaved.bodies_stale_below = max(unsaved.bodies_stale_below, log.archived_below())
         else:  # to be written if the class changes
             unsaved.marked = {block for block in unsaved.marked if block.live}
         unsaved.wipe = False
@@ -175,12 +178,16 @@ def _header(log: LogPartition) -> LogHeader:
     tail = log.blocks[-1].first_seq if log.blocks else 0
     return LogHeader(
         log.next_seq, log.ceiling, log.head_seq, base, tail, log.cap_floor, log.ttl_floor, log.last_write_ms,
-        list(log.gaps.all), log.topic.journaled, list(log.files.all),
+        list(log.gaps.all), log.topic.journaled, list(log.files.all), _mask(log.blocks[-1]) if log.blocks else None,
     )  # fmt: skip
 
 
+def _mask(block: Block) -> bytes:
+    return block.gone.to_bytes((block.gone.bit_length() + 7) // 8, "little")
+
+
 def _capture(block: Block, grown: bool, outlined: bool) -> _Captured:
-    gone = block.gone.to_bytes((block.gone.bit_length() + 7) // 8, "little")
+    gone = _mask(block)
     header = BlockHeader(block.count, block.size, block.live_bytes, block.first_ts, block.last_ts, block.tagged, gone)
     return _Captured(block, header, block.content if grown else None, outlined)
 
@@ -215,7 +222,7 @@ def load_log(store: Store, log: LogPartition) -> bool:
         if seq < header.base:
             leftovers = True
         elif seq <= header.head_seq:
-            blocks.append(_load_block(store, place, seq, _decode_block(value), header.head_seq))
+            blocks.append(_load_block(store, place, seq, _decode_block(value), header))
         else:  # its events are yet to be folded, and the blocks that they make need not begin where this one does
             log.unsaved.ahead_from = header.head_seq + 1
     log.load(blocks, _load_tags(store, place))
@@ -226,14 +233,14 @@ def load_log(store: Store, log: LogPartition) -> bool:
 
 def _find_stale_bodies(store: Store, log: LogPartition) -> bool:
     """Whether the store still has records that are in the archive."""
-    upto = log.files.upto + 1 if log.files.all else 0
+    upto = log.archived_below()
     if next(store.scan(*keys.bodies_between(log.topic.number, log.index, 0, upto)), None) is None:
         return False
     log.unsaved.bodies_stale_below = upto
     return True
 
 
-def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHeader, head_seq: int) -> Block:
+def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHeader, log: LogHeader) -> Block:
     block = Block(seq, header.first_ts, None)
     block.count = block.stored = header.count
     block.size = header.size
@@ -241,16 +248,19 @@ def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHea
     block.last_ts = header.last_ts
     block.tagged = header.tagged
     block.gone = int.from_bytes(header.gone, "little")
-    if block.end > head_seq + 1:
-        _cut(block, head_seq + 1 - seq, stored_content(store, *place, seq))
+    gone = block.gone
+    if seq == log.tail and log.tail_gone is not None:
+        gone = int.from_bytes(log.tail_gone, "little")
+    if block.end > log.head_seq + 1 or gone != block.gone:
+        _go_back(block, min(block.count, log.head_seq + 1 - seq), gone, stored_content(store, *place, seq))
     return block
 
 
-def _cut(block: Block, count: int, content: Content) -> None:
-    """A checkpoint that was cut short left more records than its header knows: they will be folded again."""
+def _go_back(block: Block, count: int, gone: int, content: Content) -> None:
+    """A checkpoint that was cut short left more records or marks than the log's header knows: they are folded again."""
     content = content.head(count)
     block.count = block.stored = count
-    block.gone &= (1 << count) - 1
+    block.gone = gone & ((1 << count) - 1)
     block.size = sum(map(body_size, content.bodies))
     block.live_bytes = sum(body_size(content.bodies[offset]) for offset in offsets(block.live))
     block.last_ts = content.stamps[-1]
