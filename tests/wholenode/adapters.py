@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
 
 from esker.store.interface import Puts, Ranges
+from esker.store.rocksdb import RocksStore
 from tests.properties.world import PrefixStore
 
 
@@ -35,10 +38,49 @@ class StallingStore(PrefixStore):
         self._full = False
         super().persist()
 
-    def lose_power(self) -> None:
+    def after_crash(self) -> StallingStore:
         """Keeps what was persisted, and the first few writes behind that."""
         self._full = self.dead = False
         self.crash_keeping(self._dice.randint(0, len(self.unpersisted)))
+        return self
+
+    def after_end(self) -> StallingStore:
+        self.persist()
+        return self
+
+    def _alive(self) -> None:
+        if self.dead:
+            raise CutOff("the store is written to by a node that was killed")
+
+
+class KilledRocks(RocksStore):
+    """The real store. A crash leaves what its directory holds at that moment."""
+
+    stalls = 0
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._directory = directory
+        self.dead = False
+
+    def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
+        self._alive()
+        return super().write(puts, deletes, ranges)
+
+    def persist(self) -> None:
+        self._alive()
+        super().persist()
+
+    def after_crash(self) -> KilledRocks:
+        after = self._directory.with_name(f"{int(self._directory.name) + 1}")
+        shutil.copytree(self._directory, after, ignore=shutil.ignore_patterns("LOCK"))
+        self.close()
+        shutil.rmtree(self._directory)
+        return KilledRocks(after)
+
+    def after_end(self) -> KilledRocks:
+        self.close()
+        return KilledRocks(self._directory)
 
     def _alive(self) -> None:
         if self.dead:

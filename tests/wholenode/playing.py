@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import pytest
@@ -82,9 +83,12 @@ def _counted(function: Callable[_Given, _Result], counts: Counter[str], what: st
     return counted
 
 
-def play(seed: int, steps: int, trace: bool = False) -> Simulation:
-    """Raises AssertionError when the node broke a promise. The same seed and steps always play the same."""
-    sim = Simulation(seed, trace)
+def play(seed: int, steps: int, trace: bool = False, directory: Path | None = None) -> Simulation:
+    """Raises AssertionError when the node broke a promise. The same seed and steps always play the same.
+
+    With a `directory` the store is RocksDB there: what of it a crash leaves is then not for the seed to say.
+    """
+    sim = Simulation(seed, trace, directory)
     try:
         with small_bounds(sim):
             sim.loop.run_until_complete(_play(sim, steps))
@@ -98,6 +102,8 @@ def play(seed: int, steps: int, trace: bool = False) -> Simulation:
             task.cancel()
         sim.loop.run_until_complete(asyncio.sleep(0))
         sim.loop.close()
+        sim.store.dead = False
+        sim.store.close()
     return sim
 
 

@@ -90,6 +90,7 @@ def log_facts(log: LogPartition) -> tuple[object, ...]:
     return (
         log.next_seq, log.head_seq, log.cap_floor, log.ttl_floor, log.gaps.all, log.count, log.bytes,
         [(file.first, file.last, file.path) for file in log.files.all],
+        [(block.first_seq, block.count, block.gone) for block in log.blocks],
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 from esker.engine.commands import Command, Read, ScanJobs
@@ -22,7 +23,7 @@ from esker.testing.virtual_loop import VirtualLoop
 from esker.testing.virtual_node import VirtualNode
 from tests.engine.audit import audit
 from tests.engine.logs.audit import audit_logs
-from tests.wholenode.adapters import MemoryArchive, StallingStore
+from tests.wholenode.adapters import KilledRocks, MemoryArchive, StallingStore
 from tests.wholenode.dictionary import Dictionary, Log, Step
 from tests.wholenode.reference import Reference, assert_same
 
@@ -32,7 +33,8 @@ LETTERS_LOG = b"letters.log"  # made by the node, when a job fails too often
 class Simulation:
     """`counts` tells how often what happened, so that one sees what a run was worth."""
 
-    def __init__(self, seed: int, trace: bool = False) -> None:
+    def __init__(self, seed: int, trace: bool = False, directory: Path | None = None) -> None:
+        """`directory`: the store is RocksDB there, else it is in memory."""
         self.dice = Random(seed)
         self.counts: Counter[str] = Counter()
         self.trace: list[str] | None = [] if trace else None
@@ -49,7 +51,9 @@ class Simulation:
         )
         self.ram = RamDisk()
         self.disk = FaultyDisk(self.ram)
-        self.store = StallingStore(Random(self.dice.getrandbits(64)))
+        self.store: StallingStore | KilledRocks = StallingStore(Random(self.dice.getrandbits(64)))
+        if directory is not None:
+            self.store = KilledRocks(directory / "1")
         self.archive = MemoryArchive() if self.dice.random() < 0.8 else None
         self.dictionary = Dictionary()
         self.reference = Reference()
@@ -86,7 +90,7 @@ class Simulation:
         self.store.dead = True
         await self.node.kill()
         self.ram, self.disk, self.faulted = ram, FaultyDisk(ram), False
-        self.store.lose_power()
+        self.store = self.store.after_crash()
         self._come_back(self.promised if power else max(self.promised, self.written))
 
     async def restart(self) -> None:
@@ -95,7 +99,7 @@ class Simulation:
         await self.node.close()
         assert self.node.shard.stopped is None, self.node.shard.stopped
         self.reference.ended(self.node.journal.last_position)
-        self.store.persist()
+        self.store = self.store.after_end()
         self._come_back(self.node.journal.last_position, orderly=True)
 
     def _come_back(self, at_least: int, orderly: bool = False) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,11 @@ WANTED = (
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_was_acknowledged_is_there_whatever_happens_to_the_node(seed: int) -> None:
     play(seed, STEPS)
+
+
+@pytest.mark.parametrize("seed", range(101, 104))
+def test_the_same_with_the_store_on_disk(seed: int, tmp_path: Path) -> None:
+    play(seed, 200, directory=tmp_path)
 
 
 def test_a_seed_plays_the_same_each_time() -> None:
