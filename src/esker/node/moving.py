@@ -85,6 +85,7 @@ class Mover:
 
     async def run(self) -> None:
         """Until `end`. What the archive refuses is tried again later; nothing is lost meanwhile."""
+        known = self._known()  # as the start found it: what is released from now on waits for a checkpoint
         swept = False
         seen, next_round = -1, 0.0
         while not self._ending.is_set():
@@ -92,7 +93,7 @@ class Mover:
                 seen, next_round = self._checkpointer.done, self._monotonic() + _ROUND_S
                 try:
                     if not swept:
-                        await self._sweep()
+                        await self._sweep(known)
                         swept = True
                     await self._remove_released()
                     await self._move_all()
@@ -116,11 +117,13 @@ class Mover:
 
     # -- files that go
 
-    async def _sweep(self) -> None:
-        """Removes what a crash left behind, and tells of what should be there and is not."""
+    def _known(self) -> set[str]:
         logs = (topic.log for topic in self._machine.topics.values() if topic.log is not None)
-        known = {file.path for log in logs for file in log.files.all}
         self._machine.cold_blocks.released.clear()  # of the recovery: they are among the leftovers
+        return {file.path for log in logs for file in log.files.all}
+
+    async def _sweep(self, known: set[str]) -> None:
+        """Removes what a crash left behind, and tells of what should be there and is not."""
         loop = asyncio.get_running_loop()
         there = await loop.run_in_executor(self._pool, lambda: set(self._archive.names(RECORDS)))
         for name in sorted(there - known):
