@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
+from esker.errors import ArchiveError
 from esker.store.interface import Puts, Ranges
 from esker.store.rocksdb import RocksStore
 from tests.properties.world import PrefixStore
@@ -88,19 +89,22 @@ class KilledRocks(RocksStore):
 
 
 class MemoryArchive:
-    """Files in memory. It can be out of reach."""
+    """Files in memory. Where it is given dice, it is out of reach now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, dice: Random | None = None) -> None:
         self._files: dict[str, bytes] = {}
+        self._dice = dice
         self.puts = 0
         self.deletes = 0
         self.gets = 0
+        self.failures = 0
 
     @property
     def where(self) -> str:
         return "memory"
 
     def put(self, name: str, data: bytes) -> None:
+        self._reach()
         self.puts += 1
         self._files[name] = data
 
@@ -109,8 +113,15 @@ class MemoryArchive:
         return self._files.get(name)
 
     def names(self, prefix: str) -> Iterator[str]:
+        self._reach()
         return iter([name for name in self._files if name.startswith(prefix + "/")])
 
     def delete(self, name: str) -> None:
+        self._reach()
         if self._files.pop(name, None) is not None:
             self.deletes += 1
+
+    def _reach(self) -> None:
+        if self._dice is not None and self._dice.random() < 0.05:
+            self.failures += 1
+            raise ArchiveError("the archive is out of reach")

@@ -53,6 +53,7 @@ def small_bounds(sim: Simulation) -> Iterator[None]:
         patch.setattr(moving, "FILE_ROWS", 12)
         patch.setattr(moving, "FILE_BYTES", 1500)
         patch.setattr(moving, "_ROUND_S", 2.0)
+        patch.setattr(moving, "_RETRY_S", 0.7)
         patch.setattr(loopwatch, "_EVERY_S", 0.5)
         _count(patch, sim.counts)
         yield
@@ -158,6 +159,7 @@ async def _play(sim: Simulation, steps: int) -> None:
     if sim.archive is not None:
         sim.counts["files written to the archive"] += sim.archive.puts
         sim.counts["files removed from the archive"] += sim.archive.deletes
+        sim.counts["times the archive was out of reach"] += sim.archive.failures
 
 
 async def _crash(sim: Simulation, traffic: Traffic) -> None:

@@ -54,7 +54,7 @@ class Simulation:
         self.store: StallingStore | KilledRocks = StallingStore(Random(self.dice.getrandbits(64)))
         if directory is not None:
             self.store = KilledRocks(directory / "1")
-        self.archive = MemoryArchive() if self.dice.random() < 0.8 else None
+        self.archive = MemoryArchive(Random(self.dice.getrandbits(64))) if self.dice.random() < 0.8 else None
         self.dictionary = Dictionary()
         self.reference = Reference()
         self.promised = 0  # what clients were told lies at or before this position
