@@ -103,6 +103,9 @@ class MemoryArchive:
     def where(self) -> str:
         return "memory"
 
+    def has(self, name: str) -> bool:
+        return name in self._files
+
     def put(self, name: str, data: bytes) -> None:
         self._reach()
         self.puts += 1

@@ -36,8 +36,8 @@ def small_bounds(sim: Simulation) -> Iterator[None]:
     """So small that a few records fill a block, a few blocks a slice and a few slices the memory; and counted."""
     dice = sim.dice
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "BLOCK_RECORDS_MAX", dice.choice((3, 8)))
-        patch.setattr(limits, "BLOCK_BYTES_MAX", dice.choice((200, 800)))
+        patch.setattr(limits, "BLOCK_RECORDS_MAX", dice.choice((3, 10, 40)))
+        patch.setattr(limits, "BLOCK_BYTES_MAX", dice.choice((200, 1500, 6000)))
         patch.setattr(limits, "SEQ_RESERVE", 5)
         patch.setattr(limits, "TIMERS_PER_TURN", 5)
         patch.setattr(limits, "FORWARD_COPIES_PER_STEP", dice.choice((3, 50)))
@@ -123,9 +123,9 @@ async def _play(sim: Simulation, steps: int) -> None:
                 await sim.restart()
             elif chance < 0.028 and not sim.faulted:
                 await sim.check_everything()
-            elif chance < 0.06:
+            elif chance < 0.08:
                 sim.node.checkpointer.ask()
-            elif chance < 0.063:
+            elif chance < 0.083:
                 sim.faulted = True
                 if dice.random() < 0.5:
                     sim.disk.fail_sync(dice.randint(1, 3), SEGMENT)
@@ -137,7 +137,11 @@ async def _play(sim: Simulation, steps: int) -> None:
         except ShardStopped:
             assert sim.faulted
             await _crash(sim, traffic)
-        if dice.random() < 0.6:
+        # In the middle of a checkpoint there is most to break: then turns go by one at a time.
+        if sim.node.checkpointer.running and dice.random() < 0.9:
+            await asyncio.sleep(0)
+            sim.check_cold()
+        elif dice.random() < 0.6:
             await asyncio.sleep(dice.choice(WAITS_S))
         if sim.failure is not None:
             raise sim.failure

@@ -13,10 +13,13 @@ from random import Random
 
 from esker.engine.commands import Command, Read, ScanJobs
 from esker.engine.config import Durability
+from esker.engine.logs.partition import LogPartition
 from esker.engine.machine import Machine
 from esker.engine.replies import Jobs, JobView, Record, Records, Reply
 from esker.errors import Refusal, ShardStopped
 from esker.node.settings import Settings
+from esker.store.jobs import cold_payload
+from esker.store.logs import stored_content, stored_outline
 from esker.testing.faults import FaultyDisk
 from esker.testing.ram_disk import RamDisk
 from esker.testing.virtual_loop import VirtualLoop
@@ -40,7 +43,7 @@ class Simulation:
         self.trace: list[str] | None = [] if trace else None
         self.loop = VirtualLoop(Random(self.dice.getrandbits(64)))
         self.settings = Settings(
-            hot_payloads=self.dice.choice((0, 500, 2_000, 6_000)),
+            hot_payloads=self.dice.choice((0, 2_000, 8_000, 25_000)),
             memory_limit=self.dice.choice((150_000, 400_000)),
             checkpoint_after=self.dice.choice((1_000, 4_000, 20_000)),
             checkpoint_interval_s=self.dice.choice((1, 3)),
@@ -267,8 +270,35 @@ class Simulation:
                 assert payload in found, f"job {job} is lost"
         self.counts["jobs checked"] += len(found)
 
+    def check_cold(self) -> None:
+        """Whatever has left memory is in the store or in the archive, all of it, at any moment."""
+        self.counts["looks at what is cold"] += 1
+        store = self.store
+        for number, topic in self.node.machine.topics.items():
+            for partition in topic.partitions:
+                for seq, job in partition.jobs.items():
+                    if job.payload is None:
+                        assert len(cold_payload(store, number, partition.index, seq)) == job.size
+            if topic.log is not None:
+                self._check_cold_blocks(number, topic.log)
+
+    def _check_cold_blocks(self, number: int, log: LogPartition) -> None:
+        for block in log.blocks:
+            if block.content is not None:
+                continue
+            if not log.in_archive(block):
+                stored = len(stored_content(self.store, number, 0, block.first_seq).bodies)
+                assert stored >= block.count, f"block {number}/{block.first_seq}: {stored} of {block.count} are stored"
+                continue
+            outline = stored_outline(self.store, number, 0, block.first_seq)
+            assert outline is not None or stored_content(self.store, number, 0, block.first_seq)
+            (file,) = log.files.touching(block.first_seq, block.first_seq)
+            assert self.archive is not None
+            assert self.archive.has(file.path), f"{file.path} is gone"
+
     async def check_everything(self) -> None:
         self.note("check everything")
+        self.check_cold()
         await self.check_jobs()
         for name in list(self.dictionary.now.logs):
             if name in self.dictionary.now.logs:

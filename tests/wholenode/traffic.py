@@ -127,7 +127,7 @@ class Traffic:
         self.acts: list[tuple[int, Callable[[], object]]] = [
             (30, self.append), (14, self.enqueue), (6, self.enqueue_alike), (10, self.lease), (10, self.finish),
             (2, self.handle_jobs), (5, self.delete_records), (2, self.configure), (1, self.drop_topic), (2, self.route),
-            (3, self.publish), (5, self.read_some), (2, self.show), (1, self.purge), (3, self.snapshot), (2, self.wait),
+            (3, self.publish), (10, self.read_some), (2, self.show), (1, self.purge), (3, self.snapshot), (2, self.wait),
             (1, self.replay), (2, self.read_beside),
         ]  # fmt: skip
         self._weights = [weight for weight, _ in self.acts]
@@ -377,7 +377,7 @@ class Traffic:
             return
         name = self.dice.choice(list(self.state.logs))
         log = self.state.logs[name]
-        after = self.dice.randint(0, max(0, log.head))
+        after = self.dice.choice((self.dice.randint(0, max(0, log.head)), max(0, log.head - 2)))
         reply = self.sim.ask(Read(name, after, self.dice.choice((1, 5, 50)), spans=False), False)
         assert isinstance(reply, Records), reply
         log.pass_time(self.now)
@@ -432,7 +432,8 @@ class Traffic:
         name = self._queue()
         if name is None:
             return
-        payloads = [self._text(b"j") for _ in range(self.dice.choice((1, 4, 10)))]
+        large = b"." * self.dice.choice((0, 0, 0, 3000))  # bursts push others out of memory
+        payloads = [self._text(b"j") + large for _ in range(self.dice.choice((1, 4, 10)))]
         jobs = [NewJob(payload, 0, 1000, 0) for payload in payloads]
         self._enqueue(name, EnqueueAlike(name, payloads, 1000, 0), jobs)
 
