@@ -127,8 +127,8 @@ class Traffic:
         self.acts: list[tuple[int, Callable[[], object]]] = [
             (30, self.append), (14, self.enqueue), (6, self.enqueue_alike), (10, self.lease), (10, self.finish),
             (2, self.handle_jobs), (5, self.delete_records), (2, self.configure), (1, self.drop_topic), (2, self.route),
-            (3, self.publish), (10, self.read_some), (2, self.show), (1, self.purge), (3, self.snapshot), (2, self.wait),
-            (1, self.replay), (2, self.read_beside),
+            (3, self.publish), (10, self.read_some), (2, self.show), (1, self.purge), (3, self.snapshot),
+            (2, self.wait), (1, self.replay), (2, self.read_beside),
         ]  # fmt: skip
         self._weights = [weight for weight, _ in self.acts]
 

@@ -4,7 +4,7 @@ Unlike jobs, blocks are written as they were when the checkpoint began: what is 
 it has left meanwhile. So after a whole checkpoint the store holds exactly the state of its position. One that a crash
 cut short leaves some blocks that are ahead: longer than the header says, or with more marks. A load cuts what is too
 long; marks that are ahead hide nothing from a recovery, which asks for records whatever their marks. Only those of the
-last block decide something: whether it takes the next record. So the header knows them as they were at its position,
+last block decide something: whether it takes the next record. So the header has that block as it was at its position,
 and folding ends blocks where they ended before. Files of the archive rely on that: they end where blocks do.
 
 A block leaves the store one checkpoint later than the state stops to mention it: until then a crash could lead back to
@@ -35,6 +35,18 @@ from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
 from esker.store.slices import Range, Slice, batched
 
 
+class BlockHeader(msgspec.Struct, frozen=True, array_like=True):
+    """A block without its records: what a restart reads."""
+
+    count: int
+    size: int
+    live_bytes: int
+    first_ts: int
+    last_ts: int
+    tagged: int
+    gone: bytes  # the mask, lowest byte first
+
+
 class LogHeader(msgspec.Struct, frozen=True, array_like=True):
     next_seq: int
     ceiling: int
@@ -47,19 +59,7 @@ class LogHeader(msgspec.Struct, frozen=True, array_like=True):
     gaps: list[Gap]
     stored: bool  # False: the topic was ephemeral, and no block counts
     files: list[ArchivedFile] = []  # of the archive, in order
-    tail_gone: bytes | None = None  # the marks of the last block; None, as it was before this field: not known
-
-
-class BlockHeader(msgspec.Struct, frozen=True, array_like=True):
-    """A block without its records: what a restart reads."""
-
-    count: int
-    size: int
-    live_bytes: int
-    first_ts: int
-    last_ts: int
-    tagged: int
-    gone: bytes  # the mask, lowest byte first
+    tail_block: BlockHeader | None = None  # the last block; None: there is none, or this field was not there yet
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -176,20 +176,20 @@ class LogShare:
 def _header(log: LogPartition) -> LogHeader:
     base = log.blocks[0].first_seq if log.blocks else log.head_seq + 1
     tail = log.blocks[-1].first_seq if log.blocks else 0
+    tail_block = _block_header(log.blocks[-1]) if log.blocks else None
     return LogHeader(
         log.next_seq, log.ceiling, log.head_seq, base, tail, log.cap_floor, log.ttl_floor, log.last_write_ms,
-        list(log.gaps.all), log.topic.journaled, list(log.files.all), _mask(log.blocks[-1]) if log.blocks else None,
+        list(log.gaps.all), log.topic.journaled, list(log.files.all), tail_block,
     )  # fmt: skip
 
 
-def _mask(block: Block) -> bytes:
-    return block.gone.to_bytes((block.gone.bit_length() + 7) // 8, "little")
+def _block_header(block: Block) -> BlockHeader:
+    gone = block.gone.to_bytes((block.gone.bit_length() + 7) // 8, "little")
+    return BlockHeader(block.count, block.size, block.live_bytes, block.first_ts, block.last_ts, block.tagged, gone)
 
 
 def _capture(block: Block, grown: bool, outlined: bool) -> _Captured:
-    gone = _mask(block)
-    header = BlockHeader(block.count, block.size, block.live_bytes, block.first_ts, block.last_ts, block.tagged, gone)
-    return _Captured(block, header, block.content if grown else None, outlined)
+    return _Captured(block, _block_header(block), block.content if grown else None, outlined)
 
 
 # -- loading
@@ -222,7 +222,8 @@ def load_log(store: Store, log: LogPartition) -> bool:
         if seq < header.base:
             leftovers = True
         elif seq <= header.head_seq:
-            blocks.append(_load_block(store, place, seq, _decode_block(value), header))
+            block = header.tail_block if seq == header.tail else None
+            blocks.append(_load_block(store, place, seq, block or _decode_block(value), header.head_seq))
         else:  # its events are yet to be folded, and the blocks that they make need not begin where this one does
             log.unsaved.ahead_from = header.head_seq + 1
     log.load(blocks, _load_tags(store, place))
@@ -240,7 +241,7 @@ def _find_stale_bodies(store: Store, log: LogPartition) -> bool:
     return True
 
 
-def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHeader, log: LogHeader) -> Block:
+def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHeader, head_seq: int) -> Block:
     block = Block(seq, header.first_ts, None)
     block.count = block.stored = header.count
     block.size = header.size
@@ -248,19 +249,19 @@ def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHea
     block.last_ts = header.last_ts
     block.tagged = header.tagged
     block.gone = int.from_bytes(header.gone, "little")
-    gone = block.gone
-    if seq == log.tail and log.tail_gone is not None:
-        gone = int.from_bytes(log.tail_gone, "little")
-    if block.end > log.head_seq + 1 or gone != block.gone:
-        _go_back(block, min(block.count, log.head_seq + 1 - seq), gone, stored_content(store, *place, seq))
+    if block.end > head_seq + 1:
+        _cut(block, head_seq + 1 - seq, stored_content(store, *place, seq))
     return block
 
 
-def _go_back(block: Block, count: int, gone: int, content: Content) -> None:
-    """A checkpoint that was cut short left more records or marks than the log's header knows: they are folded again."""
+def _cut(block: Block, count: int, content: Content) -> None:
+    """A checkpoint that was cut short left more records than its header knows: they will be folded again.
+
+    Only for headers of older versions, without `tail_block`: payloads that were taken out make a block seem smaller.
+    """
     content = content.head(count)
     block.count = block.stored = count
-    block.gone = gone & ((1 << count) - 1)
+    block.gone &= (1 << count) - 1
     block.size = sum(map(body_size, content.bodies))
     block.live_bytes = sum(body_size(content.bodies[offset]) for offset in offsets(block.live))
     block.last_ts = content.stamps[-1]

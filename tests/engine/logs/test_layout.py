@@ -33,6 +33,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
+class Warm(Random):
+    """Lets nothing leave memory."""
+
+    def random(self) -> float:
+        return 1.0
+
+
 def append(world: World, *seqs: int) -> None:
     for seq in seqs:
         world.do(Append(T, [NewRecord(b"%d" % seq)], create=False), START_MS)
@@ -48,9 +55,9 @@ def layout(world: World) -> list[tuple[int, int, int]]:
     return [(block.first_seq, block.count, block.gone) for block in log_of(world).blocks]
 
 
-def checkpoint(world: World) -> None:
+def checkpoint(world: World, cooling: Random | None = None) -> None:
     world.begin_checkpoint()
-    world.finish_checkpoint(Cooling())
+    world.finish_checkpoint(cooling or Cooling())
 
 
 def cut_short(world: World) -> None:
@@ -99,6 +106,25 @@ def test_a_tail_that_was_deleted_after_more_came_is_written_on_by_a_recovery(wor
     crash(world)
     assert layout(world) == before
     audit_logs(world.machine)
+
+
+def test_a_tail_is_as_full_as_it_was_when_payloads_of_it_were_taken_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BLOCK_BYTES_MAX", 3)
+    append(world, 1)
+    tagged(world, 2)
+    checkpoint(world, Warm())
+    delete_tagged(world)
+    checkpoint(world, Warm())
+    checkpoint(world, Warm())
+    append(world, 3)  # with it the block is full
+    before = layout(world)
+    cut_short(world)
+    crash(world)
+    assert layout(world) == before
+    append(world, 4)
+    assert [first for first, _, _ in layout(world)] == [1, 4]
 
 
 def test_records_stay_in_the_store_until_all_of_their_block_is_in_the_archive(world: World) -> None:
