@@ -53,6 +53,9 @@ class FileJournal:
     return. When it raises, or returns False, the segment and all behind it stay, and it is called again later.
     """
 
+    writer_type: type[Writer] = Writer
+    shelf_type: type[SpareShelf] = SpareShelf
+
     def __init__(
         self,
         directory: Path,
@@ -82,7 +85,7 @@ class FileJournal:
         self._segments = [(segment.first_position, segment.path) for segment in segments]
         self._segments_lock = Lock()
         self._last = segments[-1].last_position if segments else 0
-        self._shelf = SpareShelf(
+        self._shelf = self.shelf_type(
             self._disk,
             directory,
             segment_bytes=segment_bytes,
@@ -91,7 +94,7 @@ class FileJournal:
             on_retire=on_retire,
             notes=self._notes,
         )
-        self._writer = Writer(
+        self._writer = self.writer_type(
             self._disk,
             self._shelf,
             segment=tail,

@@ -60,6 +60,9 @@ class SpareShelf:
         self._finished = 0  # the last of them that is done
         self._needed = False
         self._closing = False
+        self._start()
+
+    def _start(self) -> None:
         self._thread = Thread(target=self._run, name="esker-journal-spares", daemon=True)
         self._thread.start()
 
@@ -132,17 +135,24 @@ class SpareShelf:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closing or self._asked > self._finished, self._space_check_s)
-                asked, closing = self._asked, self._closing
-            self._clear_retired()
-            if closing:
+            if self._round():
                 return
-            try:
-                full, error = self._restock(), None
-            except OSError as caught:  # told to the append that needs the spare, if one does; tried again later
-                full, error = True, caught
-            with self._changed:
-                self.full, self._error, self._finished = full, error, asked
-                self._changed.notify_all()
+
+    def _round(self) -> bool:
+        """Everything there is to do now. True: it was the last round."""
+        with self._changed:
+            asked, closing = self._asked, self._closing
+        self._clear_retired()
+        if closing:
+            return True
+        try:
+            full, error = self._restock(), None
+        except OSError as caught:  # told to the append that needs the spare, if one does; tried again later
+            full, error = True, caught
+        with self._changed:
+            self.full, self._error, self._finished = full, error, asked
+            self._changed.notify_all()
+        return False
 
     def _restock(self) -> bool:
         """Makes a spare when one is wanted; True when there is too little space to go on as usual."""

@@ -79,8 +79,15 @@ class Writer:
         self._given = self._taken = 0  # appends through the queue; the owner counts one, this thread the other
         self._pace = Pace()
         self._queue: SimpleQueue[Append | None] = SimpleQueue()
+        self._start()
+
+    def _start(self) -> None:
         self._thread = Thread(target=self._run, name="esker-journal-writer", daemon=True)
         self._thread.start()
+
+    def _now(self) -> float:
+        """Seconds, for how long ago the last sync was."""
+        return monotonic()
 
     def put(self, append: Append) -> None:
         """Hands an append to the thread."""
@@ -151,7 +158,7 @@ class Writer:
     def _time_to_sync(self) -> float | None:
         if self._synced == self._written or self._failure is not None:
             return None
-        return max(0.0, self._sync_due - monotonic())
+        return max(0.0, self._sync_due - self._now())
 
     def _mark_header(self) -> None:
         now = monotonic()
@@ -207,7 +214,7 @@ class Writer:
 
     def _overdue(self) -> bool:
         """For a write that nobody asked to sync; the first one behind a sync starts the clock."""
-        now = monotonic()
+        now = self._now()
         if self._synced == self._written:
             self._sync_due = now + self._sync_interval_s
         return now >= self._sync_due

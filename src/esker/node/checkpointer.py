@@ -49,6 +49,7 @@ class Checkpointer:
         *,
         flush_bytes: int = FLUSH_BYTES,
         retry_s: tuple[float, float] = (RETRY_S_MIN, RETRY_S_MAX),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine = machine
         self._shard = shard
@@ -56,6 +57,7 @@ class Checkpointer:
         self._store = store
         self._settings = settings
         self._watch = watch
+        self._monotonic = monotonic
         self._wanted = asyncio.Event()
         self._ending = False
         self.running = False
@@ -63,7 +65,7 @@ class Checkpointer:
         self.done = 0
         self.last_position = 0
         self.last_seconds = 0.0
-        self.last_at = time.monotonic()
+        self.last_at = self._monotonic()
         self._flush_bytes = flush_bytes
         self._retry_s = retry_s
         self._unpersisted: list[Slice] = []  # written in this order since the last persist
@@ -75,7 +77,7 @@ class Checkpointer:
     @property
     def failing_s(self) -> float:
         """For how long the running checkpoint has been failing; 0.0: it is not."""
-        return 0.0 if self.failure is None else time.monotonic() - self._failing_since
+        return 0.0 if self.failure is None else self._monotonic() - self._failing_since
 
     def ask(self) -> None:
         """A checkpoint now, whether or not one is due."""
@@ -114,7 +116,7 @@ class Checkpointer:
     async def _checkpoint(self) -> None:
         if self._shard.stopped is not None:
             return
-        started = self._resumed_at = time.monotonic()
+        started = self._resumed_at = self._monotonic()
         self.running = self._watch.checkpointing = True
         try:
             position = self._shard.flush()
@@ -125,13 +127,13 @@ class Checkpointer:
                 self.done += 1
         finally:
             self.running = self._watch.checkpointing = False
-        self.last_at = time.monotonic()
+        self.last_at = self._monotonic()
         self.last_seconds = self.last_at - started
 
     def _is_due(self) -> bool:
         if not (self._machine.touched or self._machine.dirty_topics or self._machine.deleted_topics):
             return False
-        old = time.monotonic() - self.last_at >= self._settings.checkpoint_interval_s
+        old = self._monotonic() - self.last_at >= self._settings.checkpoint_interval_s
         return old or self._machine.totals.unsaved_bytes >= self._settings.checkpoint_after
 
     async def _save(self, checkpoint: Checkpoint) -> None:
@@ -148,7 +150,7 @@ class Checkpointer:
     async def _write(self, made: list[Slice]) -> None:
         """Writes slices once the journal holds every event that they reflect."""
         await self._shard.settled()
-        self._resumed_at = time.monotonic()
+        self._resumed_at = self._monotonic()
         for piece in made:
             self._unpersisted.append(piece)
             self._unpersisted_bytes += sum(len(value) for _, value in piece.puts)
@@ -172,7 +174,7 @@ class Checkpointer:
         except StoreFailed as error:
             await self._repeat(error)
         persisted, self._unpersisted, self._unpersisted_bytes = self._unpersisted, [], 0
-        self._resumed_at = time.monotonic()
+        self._resumed_at = self._monotonic()
         for piece in persisted:
             cool(self._machine, piece, min(self._settings.hot_payloads, self._machine.memory_limit // 4))
             await self._breathe()
@@ -191,7 +193,7 @@ class Checkpointer:
         """Opens the store again and repeats what it may have lost, until all of that is durable."""
         pause_s, pause_s_max = self._retry_s
         tries = 0
-        self._failing_since = time.monotonic()
+        self._failing_since = self._monotonic()
         while True:
             tries += 1
             self._note_failure(error, pause_s)
@@ -199,7 +201,7 @@ class Checkpointer:
             try:
                 await self._aside(self._store.reopen)
                 for piece in self._unpersisted:
-                    self._resumed_at = time.monotonic()
+                    self._resumed_at = self._monotonic()
                     await self._put(piece)
                     await self._breathe()
                 await self._aside(self._store.persist)
@@ -211,7 +213,7 @@ class Checkpointer:
         self.failure = None
         _diagnostics.warning(
             "the checkpoint goes on: the store writes again",
-            tries=tries, seconds=round(time.monotonic() - self._failing_since, 1),
+            tries=tries, seconds=round(self._monotonic() - self._failing_since, 1),
         )  # fmt: skip
 
     def _note_failure(self, error: StoreFailed, pause_s: float) -> None:
@@ -236,7 +238,7 @@ class Checkpointer:
 
     async def _breathe(self) -> None:
         """Gives the loop back, for longer than it was used: traffic comes first, unless checkpoints fall behind it."""
-        used_s = time.monotonic() - self._resumed_at
+        used_s = self._monotonic() - self._resumed_at
         gathered = self._machine.totals.unsaved_bytes / self._settings.checkpoint_after
         await asyncio.sleep(0 if self._ending else used_s * max(0.0, _PATIENCE - gathered))
-        self._resumed_at = time.monotonic()
+        self._resumed_at = self._monotonic()

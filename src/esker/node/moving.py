@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -67,6 +67,7 @@ class Mover:
         checkpointer: Checkpointer,
         archive: ArchiveStore,
         settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine = machine
         self._shard = shard
@@ -75,6 +76,7 @@ class Mover:
         self._checkpointer = checkpointer
         self._archive = archive
         self._settings = settings
+        self._monotonic = monotonic
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="esker-archive-write")
         self._ending = asyncio.Event()
         self._leaving: list[tuple[int, list[str]]] = []  # files to remove, once a checkpoint has this position
@@ -83,14 +85,15 @@ class Mover:
 
     async def run(self) -> None:
         """Until `end`. What the archive refuses is tried again later; nothing is lost meanwhile."""
+        known = self._known()  # as the start found it: what is released from now on waits for a checkpoint
         swept = False
         seen, next_round = -1, 0.0
         while not self._ending.is_set():
-            if self._checkpointer.done != seen or time.monotonic() >= next_round:
-                seen, next_round = self._checkpointer.done, time.monotonic() + _ROUND_S
+            if self._checkpointer.done != seen or self._monotonic() >= next_round:
+                seen, next_round = self._checkpointer.done, self._monotonic() + _ROUND_S
                 try:
                     if not swept:
-                        await self._sweep()
+                        await self._sweep(known)
                         swept = True
                     await self._remove_released()
                     await self._move_all()
@@ -114,11 +117,13 @@ class Mover:
 
     # -- files that go
 
-    async def _sweep(self) -> None:
-        """Removes what a crash left behind, and tells of what should be there and is not."""
+    def _known(self) -> set[str]:
         logs = (topic.log for topic in self._machine.topics.values() if topic.log is not None)
-        known = {file.path for log in logs for file in log.files.all}
         self._machine.cold_blocks.released.clear()  # of the recovery: they are among the leftovers
+        return {file.path for log in logs for file in log.files.all}
+
+    async def _sweep(self, known: set[str]) -> None:
+        """Removes what a crash left behind, and tells of what should be there and is not."""
         loop = asyncio.get_running_loop()
         there = await loop.run_in_executor(self._pool, lambda: set(self._archive.names(RECORDS)))
         for name in sorted(there - known):

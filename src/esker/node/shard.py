@@ -197,7 +197,9 @@ class Shard:
         return self._journal.last_position
 
     async def settled(self) -> None:
-        """Waits until everything decided so far is on disk."""
+        """Waits until everything decided so far is on disk. Raises ShardStopped when some of it never will be."""
+        if self.stopped is not None:
+            raise self._refusal()
         self.flush()
         if self._flying:
             arrival: asyncio.Future[BaseException | None] = self._loop.create_future()

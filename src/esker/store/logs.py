@@ -3,7 +3,9 @@
 Unlike jobs, blocks are written as they were when the checkpoint began: what is captured then is written later, even if
 it has left meanwhile. So after a whole checkpoint the store holds exactly the state of its position. One that a crash
 cut short leaves some blocks that are ahead: longer than the header says, or with more marks. A load cuts what is too
-long; marks that are ahead hide nothing from a recovery, which asks for records whatever their marks.
+long; marks that are ahead hide nothing from a recovery, which asks for records whatever their marks. Only those of the
+last block decide something: whether it takes the next record. So the header has that block as it was at its position,
+and folding ends blocks where they ended before. Files of the archive rely on that: they end where blocks do.
 
 A block leaves the store one checkpoint later than the state stops to mention it: until then a crash could lead back to
 a position from which a router has to copy its records again. The same holds for the records of a block that went to
@@ -33,6 +35,18 @@ from esker.store.interface import WRITE_BYTES, WRITE_KEYS, Store
 from esker.store.slices import Range, Slice, batched
 
 
+class BlockHeader(msgspec.Struct, frozen=True, array_like=True):
+    """A block without its records: what a restart reads."""
+
+    count: int
+    size: int
+    live_bytes: int
+    first_ts: int
+    last_ts: int
+    tagged: int
+    gone: bytes  # the mask, lowest byte first
+
+
 class LogHeader(msgspec.Struct, frozen=True, array_like=True):
     next_seq: int
     ceiling: int
@@ -45,18 +59,7 @@ class LogHeader(msgspec.Struct, frozen=True, array_like=True):
     gaps: list[Gap]
     stored: bool  # False: the topic was ephemeral, and no block counts
     files: list[ArchivedFile] = []  # of the archive, in order
-
-
-class BlockHeader(msgspec.Struct, frozen=True, array_like=True):
-    """A block without its records: what a restart reads."""
-
-    count: int
-    size: int
-    live_bytes: int
-    first_ts: int
-    last_ts: int
-    tagged: int
-    gone: bytes  # the mask, lowest byte first
+    tail_block: BlockHeader | None = None  # the last block; None: there is none, or this field was not there yet
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -100,7 +103,7 @@ class LogShare:
             self._captured = [_capture(block, block in unsaved.grown, block in unsaved.outlined) for block in blocks]
             unsaved.grown, unsaved.marked, unsaved.outlined = set(), set(), set()
             unsaved.bodiless_below = max(unsaved.bodiless_below, unsaved.bodies_stale_below)
-            unsaved.bodies_stale_below = max(unsaved.bodies_stale_below, log.files.upto + 1 if log.files.all else 0)
+            unsaved.bodies_stale_below = max(unsaved.bodies_stale_below, log.archived_below())
         else:  # to be written if the class changes
             unsaved.marked = {block for block in unsaved.marked if block.live}
         unsaved.wipe = False
@@ -173,16 +176,20 @@ class LogShare:
 def _header(log: LogPartition) -> LogHeader:
     base = log.blocks[0].first_seq if log.blocks else log.head_seq + 1
     tail = log.blocks[-1].first_seq if log.blocks else 0
+    tail_block = _block_header(log.blocks[-1]) if log.blocks else None
     return LogHeader(
         log.next_seq, log.ceiling, log.head_seq, base, tail, log.cap_floor, log.ttl_floor, log.last_write_ms,
-        list(log.gaps.all), log.topic.journaled, list(log.files.all),
+        list(log.gaps.all), log.topic.journaled, list(log.files.all), tail_block,
     )  # fmt: skip
 
 
-def _capture(block: Block, grown: bool, outlined: bool) -> _Captured:
+def _block_header(block: Block) -> BlockHeader:
     gone = block.gone.to_bytes((block.gone.bit_length() + 7) // 8, "little")
-    header = BlockHeader(block.count, block.size, block.live_bytes, block.first_ts, block.last_ts, block.tagged, gone)
-    return _Captured(block, header, block.content if grown else None, outlined)
+    return BlockHeader(block.count, block.size, block.live_bytes, block.first_ts, block.last_ts, block.tagged, gone)
+
+
+def _capture(block: Block, grown: bool, outlined: bool) -> _Captured:
+    return _Captured(block, _block_header(block), block.content if grown else None, outlined)
 
 
 # -- loading
@@ -215,7 +222,8 @@ def load_log(store: Store, log: LogPartition) -> bool:
         if seq < header.base:
             leftovers = True
         elif seq <= header.head_seq:
-            blocks.append(_load_block(store, place, seq, _decode_block(value), header.head_seq))
+            block = header.tail_block if seq == header.tail else None
+            blocks.append(_load_block(store, place, seq, block or _decode_block(value), header.head_seq))
         else:  # its events are yet to be folded, and the blocks that they make need not begin where this one does
             log.unsaved.ahead_from = header.head_seq + 1
     log.load(blocks, _load_tags(store, place))
@@ -226,7 +234,7 @@ def load_log(store: Store, log: LogPartition) -> bool:
 
 def _find_stale_bodies(store: Store, log: LogPartition) -> bool:
     """Whether the store still has records that are in the archive."""
-    upto = log.files.upto + 1 if log.files.all else 0
+    upto = log.archived_below()
     if next(store.scan(*keys.bodies_between(log.topic.number, log.index, 0, upto)), None) is None:
         return False
     log.unsaved.bodies_stale_below = upto
@@ -247,7 +255,10 @@ def _load_block(store: Store, place: tuple[int, int], seq: int, header: BlockHea
 
 
 def _cut(block: Block, count: int, content: Content) -> None:
-    """A checkpoint that was cut short left more records than its header knows: they will be folded again."""
+    """A checkpoint that was cut short left more records than its header knows: they will be folded again.
+
+    Only for headers of older versions, without `tail_block`: payloads that were taken out make a block seem smaller.
+    """
     content = content.head(count)
     block.count = block.stored = count
     block.gone &= (1 << count) - 1

@@ -82,6 +82,18 @@ class RamDisk:
             after._seen = dict(after._durable)
             return after
 
+    def lose_process(self) -> RamDisk:
+        """The disk as the next process finds it when this one was killed: all that was written, synced or not.
+
+        What was not synced is still in danger, if the power goes later.
+        """
+        with self._powered():
+            self._dead = True
+            after = RamDisk(self._size_bytes)
+            after._seen, after._durable = self._seen, self._durable
+            after._directories, after._entries = self._directories, self._entries
+            return after
+
     @contextmanager
     def _powered(self) -> Iterator[None]:
         with self._lock:

@@ -185,6 +185,16 @@ class LogPartition:
         """Whether the records of a block must be fetched from a file."""
         return block.content is None and block.end <= self.files.upto + 1
 
+    def archived_below(self) -> int:
+        """Blocks that begin before this are in files as a whole: nobody asks the store for their records any more."""
+        upto = self.files.upto
+        if not upto:
+            return 0
+        block = next(self.blocks_after(upto - 1), None)
+        if block is not None and block.first_seq <= upto and block.end > upto + 1:
+            return block.first_seq
+        return upto + 1
+
     def living(self, seqs: Sequence[int]) -> list[int]:
         """Those of some seqs, in order, whose records are not gone."""
         found: list[int] = []
