@@ -75,8 +75,7 @@ class PartitionFold:
         self._config: Config | None = None
         self._sign: int | None = None  # None: the mode is not known, so no order is judged
         self._is_older = True  # than the history
-        self._deleted = False
-        self._complete = False  # every living job is known
+        self._deleted = self._complete = False  # complete: every living job is known
         self._spent = 0  # of the jobs
         self._blind = "older"  # why jobs below `_known_from` may be unknown
         self._known_from: int | None = None  # jobs from this seq on came within the history; None: none yet
