@@ -23,7 +23,8 @@ from esker.node.checkpointer import Checkpointer
 from esker.store import checkpoint, idempotency, jobs, logs
 from esker.store.cold import ColdStore
 from tests.wholenode.simulation import Simulation
-from tests.wholenode.traffic import WAITS_S, Traffic
+from tests.wholenode.topics import WAITS_S
+from tests.wholenode.traffic import Traffic
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

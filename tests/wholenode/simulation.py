@@ -6,6 +6,7 @@ moments of crashes and what they leave on the disk all come from the seed.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from esker.engine.commands import Command, Read, ScanJobs
 from esker.engine.config import Durability
 from esker.engine.logs.partition import LogPartition
 from esker.engine.machine import Machine
+from esker.engine.queues.snapshot import QueueView
 from esker.engine.replies import Jobs, JobView, Record, Records, Reply
 from esker.errors import Refusal, ShardStopped
 from esker.node.settings import Settings
@@ -29,8 +31,7 @@ from tests.engine.logs.audit import audit_logs
 from tests.wholenode.adapters import KilledRocks, MemoryArchive, StallingStore
 from tests.wholenode.dictionary import Dictionary, Log, Step
 from tests.wholenode.reference import Reference, assert_same
-
-LETTERS_LOG = b"letters.log"  # made by the node, when a job fails too often
+from tests.wholenode.topics import LETTERS_LOG, WAITS_S
 
 
 class Simulation:
@@ -270,6 +271,35 @@ class Simulation:
                 assert payload in found, f"job {job} is lost"
         self.counts["jobs checked"] += len(found)
 
+    async def check_snapshot(self, name: bytes) -> None:
+        """The jobs of a queue as they were when it began, whatever happens while they are gathered."""
+        machine = self.node.machine
+        topic = machine.names.get(name)
+        if topic is None:
+            return  # it is gone by the time this begins
+        expected = {
+            (partition.index, seq): (job.state, job.priority, machine.payload(partition, job))
+            for partition in topic.partitions
+            for seq, job in partition.jobs.items()
+        }
+        view = QueueView(machine, topic)
+        got: dict[tuple[int, int], tuple[int, int, bytes]] = {}
+        try:
+            while not view.gave_up and (piece := view.next()) is not None:
+                for job in piece.jobs:
+                    payload = job.payload
+                    if payload is None:
+                        pin = piece.pins.get(job.seq, piece.pin)
+                        assert pin is not None
+                        (payload,) = pin.payloads(topic.number, piece.partition, [job.seq])
+                    got[piece.partition, job.seq] = job.state, job.priority, payload
+                await asyncio.sleep(self.dice.choice(WAITS_S))
+            if not view.gave_up:
+                assert got == expected, f"a snapshot of {name!r} differs"
+            self.counts["snapshots"] += 1
+        finally:
+            view.close()
+
     def check_cold(self) -> None:
         """Whatever has left memory is in the store or in the archive, all of it, at any moment."""
         self.counts["looks at what is cold"] += 1
@@ -290,9 +320,8 @@ class Simulation:
                 stored = len(stored_content(self.store, number, 0, block.first_seq).bodies)
                 assert stored >= block.count, f"block {number}/{block.first_seq}: {stored} of {block.count} are stored"
                 continue
-            outline = stored_outline(self.store, number, 0, block.first_seq)
-            if outline is None:
-                assert stored_content(self.store, number, 0, block.first_seq).bodies
+            if stored_outline(self.store, number, 0, block.first_seq) is None:
+                stored_content(self.store, number, 0, block.first_seq)  # raises where it is not there
             (file,) = log.files.touching(block.first_seq, block.first_seq)
             assert self.archive is not None
             assert self.archive.has(file.path), f"{file.path} is gone"

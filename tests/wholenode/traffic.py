@@ -35,18 +35,11 @@ from esker.engine.commands import (
     Withdraw,
 )
 from esker.engine.config import (
-    Backoff,
-    Discard,
-    Durability,
-    Guarantee,
-    Mode,
     Pause,
-    RouterOptions,
     TopicConfig,
     TopicType,
 )
 from esker.engine.ids import place
-from esker.engine.queues.snapshot import QueueView
 from esker.engine.replies import (
     Added,
     Deleted,
@@ -63,58 +56,21 @@ from esker.engine.replies import (
 )
 from esker.errors import Code, Refusal
 from tests.wholenode.dictionary import Job, Log, Queue, State, Step
-from tests.wholenode.simulation import LETTERS_LOG, Simulation
-
-FSYNC, DISK, MEMORY, EPHEMERAL = Durability.FSYNC, Durability.DISK, Durability.MEMORY, Durability.EPHEMERAL
-
-
-def _log(durability: Durability = FSYNC, **options: object) -> TopicConfig:
-    values: dict[str, object] = {"type": TopicType.LOG, "durability": durability, "idempotency_window_ms": 600_000}
-    return TopicConfig(**{**values, **options})  # type: ignore[arg-type]
-
-
-LOGS = {
-    b"log.a": _log(),
-    b"log.b": _log(),
-    b"log.c": _log(),
-    b"log.d": _log(),
-    b"disk.a": _log(DISK),
-    b"disk.b": _log(DISK),
-    b"memory": _log(MEMORY),
-    b"fleeting": _log(EPHEMERAL),
-    b"changing": _log(),
-    b"capped": _log(cap_records=25),
-    b"narrow": _log(DISK, cap_bytes=1500),
-    b"aging": _log(ttl_ms=4000),
-    b"strict": _log(cap_records=30, discard=Discard.REJECT),
-}
-QUEUES = {
-    b"q.plain": TopicConfig(),
-    b"q.parts": TopicConfig(
-        partitions=3, max_deliveries=2, dead_letter=b"letters.q", lease_ms=500,
-        backoff=Backoff(base_ms=100, factor=2.0, cap_ms=300, jitter=0.5),
-    ),
-    b"q.failing": TopicConfig(max_deliveries=1, dead_letter=LETTERS_LOG, lease_ms=300, leases_durable=True),
-    b"q.max": TopicConfig(mode=Mode.MAX, max_in_flight=20),
-    b"q.disk": TopicConfig(durability=DISK, lease_ms=1000),
-    b"q.memory": TopicConfig(durability=MEMORY),
-    b"q.fleeting": TopicConfig(durability=EPHEMERAL),
-    b"q.aging": TopicConfig(ttl_ms=5000),
-    b"q.capped": TopicConfig(cap_records=15),
-    b"letters.q": TopicConfig(),
-}  # fmt: skip
-ROUTERS = {
-    b"r.copy": (b"log.a", b"copy.a", RouterOptions()),
-    b"r.chain": (b"copy.a", b"copy.aa", RouterOptions(guarantee=Guarantee.EXACTLY_ONCE)),
-    b"r.tagged": (b"disk.a", b"copy.tagged", RouterOptions(filter_tag=b"x", filter_prefix=True, preserve_node=False)),
-    b"r.capped": (b"capped", b"copy.capped", RouterOptions()),
-    b"r.jobs": (b"log.b", b"q.copied", RouterOptions()),
-    b"r.queue": (b"q.plain", b"copy.jobs", RouterOptions()),
-}
-TAGS = (b"", b"", b"", b"x", b"xy", b"z")
-NODES = (b"", b"n1", b"n2")
-SIZES = (0, 3, 20, 60, 150, 400)
-WAITS_S = (0.0, 0.0, 0.0, 0.0002, 0.001, 0.005, 0.03, 0.2, 1.0)
+from tests.wholenode.simulation import Simulation
+from tests.wholenode.topics import (
+    DISK,
+    EPHEMERAL,
+    FSYNC,
+    LETTERS_LOG,
+    LOGS,
+    MEMORY,
+    NODES,
+    QUEUES,
+    ROUTERS,
+    SIZES,
+    TAGS,
+    log_config,
+)
 
 
 class Traffic:
@@ -211,7 +167,7 @@ class Traffic:
         log = self.state.logs.get(name)
         if log is None:
             return
-        config = _log(
+        config = log_config(
             log.config.durability,
             cap_records=self.dice.choice((0, 5, 25)),
             cap_bytes=self.dice.choice((0, 800, 3000)),
@@ -237,7 +193,7 @@ class Traffic:
     def _change_class(self, name: bytes, configs: dict[bytes, TopicConfig]) -> None:
         if self._need(name, configs[name]):
             return
-        config = _log(self.dice.choice((FSYNC, FSYNC, DISK, MEMORY, EPHEMERAL)))
+        config = log_config(self.dice.choice((FSYNC, FSYNC, DISK, MEMORY, EPHEMERAL)))
         number = self.state.logs[name].number
 
         def changed(reply: Reply) -> Step | None:
@@ -606,36 +562,7 @@ class Traffic:
     def snapshot(self) -> None:
         names = [name for name in self.state.queues if name in self.sim.node.machine.names]
         if names and len(self._tasks) < 5:
-            self._beside(self._snapshot, self.dice.choice(names))
-
-    async def _snapshot(self, name: bytes) -> None:
-        """The jobs of a queue as they were when it began, whatever happens while they are gathered."""
-        machine = self.sim.node.machine
-        topic = machine.names.get(name)
-        if topic is None:
-            return  # it is gone by the time this begins
-        expected = {
-            (partition.index, seq): (job.state, job.priority, machine.payload(partition, job))
-            for partition in topic.partitions
-            for seq, job in partition.jobs.items()
-        }
-        view = QueueView(machine, topic)
-        got: dict[tuple[int, int], tuple[int, int, bytes]] = {}
-        try:
-            while not view.gave_up and (piece := view.next()) is not None:
-                for job in piece.jobs:
-                    payload = job.payload
-                    if payload is None:
-                        pin = piece.pins.get(job.seq, piece.pin)
-                        assert pin is not None
-                        (payload,) = pin.payloads(topic.number, piece.partition, [job.seq])
-                    got[piece.partition, job.seq] = job.state, job.priority, payload
-                await asyncio.sleep(self.dice.choice(WAITS_S))
-            if not view.gave_up:
-                assert got == expected, f"a snapshot of {name!r} differs"
-            self.sim.counts["snapshots"] += 1
-        finally:
-            view.close()
+            self._beside(self.sim.check_snapshot, self.dice.choice(names))
 
     # -- routers
 
