@@ -199,24 +199,3 @@ def test_a_node_without_an_archive_never_loads_pyarrow() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert result.stdout == "[]\n", result.stderr
-
-
-def test_a_missing_extra_is_one_line_that_says_what_to_install(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "import importlib.util as util\n"
-        "real = util.find_spec\n"
-        "util.find_spec = lambda name, *rest: None if name == 'pyarrow' else real(name, *rest)\n"
-        "from esker.cli.main import app\n"
-        "app()\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ESKER_")}
-    result = subprocess.run(
-        [sys.executable, "-c", code, "serve", "--data", str(tmp_path / "data"), "--archive", str(tmp_path / "archive"),
-         "--resp-port", "0", "--http-port", "0"],
-        capture_output=True, text=True, timeout=60, check=False, env=environment,
-    )  # fmt: skip
-    assert result.returncode == 2
-    (line,) = result.stderr.strip().splitlines()
-    assert "pip install 'esker[archive]'" in line
-    assert not (tmp_path / "archive").exists()

@@ -28,6 +28,7 @@ class Told:
     due: int
     most: int | None
     once: bool
+    created: int
     state: str = "ready"
     lease: str = ""
     attempts: int = 0
@@ -40,6 +41,7 @@ class Auditor:
         self.topics: dict[int, Row] = {}
         self.jobs: dict[tuple[int, int, int], Told] = {}
         self.next: dict[tuple[int, int], int] = {}
+        self.created: dict[tuple[int, int, int], int] = {}  # a job that is replayed keeps its time
 
     def see(self, row: Row) -> None:
         kind, number = str(row["kind"]), _number(row["topic_number"])
@@ -68,8 +70,9 @@ class Auditor:
             self.next[place[:2]] = place[2] + 1
         detail = json.loads(str(row["detail"])) if row["detail"] is not None else {}
         self.jobs[place] = Told(
-            _number(row["priority"]), _ms(row["due"]), detail.get("max_deliveries"), detail.get("retry_ms") == 0
-        )
+            _number(row["priority"]), _ms(row["due"]), detail.get("max_deliveries"), detail.get("retry_ms") == 0,
+            self.created.setdefault(place, _ms(row["time"])),
+        )  # fmt: skip
 
     def _moved(self, kind: str, place: tuple[int, int, int], row: Row) -> None:
         job = self.jobs[place]
@@ -88,11 +91,14 @@ class Auditor:
         topic, now = self.topics[place[0]], _ms(row["time"])
         assert not job.lease, "never two live leases"
         ready = [
-            (each.priority * SIGN[str(topic["mode"])], where[2])
+            (each.priority * SIGN[str(topic["mode"])], each.created, where[2], where[1])
             for where, each in self.jobs.items()
             if where[0] == place[0] and each.state == "ready" and each.due <= now
         ]
-        assert (job.priority * SIGN[str(topic["mode"])], place[2]) == min(ready), "a pop outside the top"
+        if len({partition for *_, partition in ready}) == 1:  # within a partition, seqs are the order of arrival
+            ready = [(priority, job.created, seq, partition) for priority, _, seq, partition in ready]
+        mine = (job.priority * SIGN[str(topic["mode"])], job.created, place[2], place[1])
+        assert mine == min(ready), "a pop outside the top"
         assert _number(row["attempts"]) == job.attempts + 1
         job.attempts += 1
         most = _number(topic["max_deliveries"]) if job.most is None else job.most

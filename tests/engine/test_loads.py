@@ -112,7 +112,7 @@ def test_a_chunk_out_of_order_is_refused() -> None:
     assert rig.drain() == [b"a"]
 
 
-@pytest.mark.parametrize("name", [b"", b"x" * 129])
+@pytest.mark.parametrize("name", [b"", b"x" * (limits.LOAD_KEY_BYTES_MAX + 1)])
 def test_a_load_without_a_proper_name_is_refused(name: bytes) -> None:
     assert Rig(TopicConfig()).code(_publish(0, b"a", load=name)) == Code.BAD_REQUEST
 

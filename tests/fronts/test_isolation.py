@@ -307,6 +307,7 @@ RESP: dict[str, list[tuple[str | int, ...]]] = {
     "LATENCY": [("LATEST",), ("RESET",)], "BGREWRITEAOF": [()], "SHUTDOWN": [(), ("NOW",)],
     "PING": [()], "ECHO": [("a",)], "SELECT": [(0,)], "TIME": [()], "COMMAND": [("COUNT",), ()],
     "HELLO": [(), (2,)], "AUTH": [(TEAM,), ("default", TEAM)], "QUIT": [()],
+    "MULTI": [()], "EXEC": [()], "DISCARD": [()], "WATCH": [("other.q",)], "UNWATCH": [()],
 }  # fmt: skip
 # Answers of these are about the node or the connection: what they count is not compared, only what they say.
 COUNTED = {"INFO", "CLIENT", "CLUSTER", "HELLO", "TIME", "QSCAN", "SCANQUEUES", "TOPIC"}
@@ -462,3 +463,13 @@ def test_scopes_hold_for_commands(
             assert not isinstance(wire(*command), Failure), command
         for command in refused:
             assert str(wire(*command)).startswith("NOPERM "), command
+
+
+def test_a_transaction_holds_no_command_that_its_key_may_not_run() -> None:
+    with Broker(api_keys="team:rw:team.,root") as broker, Wire(broker.resp_port) as wire:
+        assert wire("AUTH", "team") == Simple("OK")
+        assert wire("MULTI") == Simple("OK")
+        assert str(wire("ADDJOB", "other.q", "x", 0)).startswith("NOPERM ")
+        assert wire("ADDJOB", "team.q", "x", 0) == Simple("QUEUED")
+        assert str(wire("EXEC")).startswith("EXECABORT ")
+        assert wire("QLEN", "team.q") == 0

@@ -177,3 +177,20 @@ def test_a_store_from_the_future_of_its_journal_is_refused(world: World) -> None
     checkpoint(world)
     with pytest.raises(DataDirectoryError, match="the store is at position 1, the journal ends at 0"):
         recover(Machine(Random(0)), MemoryJournal(), world.store)
+
+
+def test_a_job_that_came_back_behind_a_purge_stays_in_memory_until_the_purge_is_in_the_store(world: World) -> None:
+    """A checkpoint under way saves it again, but the next one begins by removing everything below the purge."""
+    do(world, CreateTopic(Q, TopicConfig(max_deliveries=1, dead_letter=b"grave")))
+    (job_id,) = add(world, NewJob(b"precious"))
+    world.begin_checkpoint()  # the job is to be written by it, and has not been yet
+    do(world, Lease(Q))
+    do(world, Nack([job_id], delay_ms=0))
+    do(world, Lease(Q))
+    add(world, NewJob(b"purged"))
+    do(world, Purge(Q))
+    do(world, ReplayDeadLetters(b"grave"))
+    world.finish_checkpoint(Always())
+    checkpoint(world)
+    crash(world)
+    assert payloads(world) == [b"precious"]

@@ -74,10 +74,20 @@ class KilledRocks(RocksStore):
 
     def after_crash(self) -> KilledRocks:
         after = self._directory.with_name(f"{int(self._directory.name) + 1}")
-        shutil.copytree(self._directory, after, ignore=shutil.ignore_patterns("LOCK"))
+        self._copy(after)
         self.close()
         shutil.rmtree(self._directory)
         return KilledRocks(after)
+
+    def _copy(self, after: Path) -> None:
+        """As the files are now. RocksDB may remove one in the middle, after it has written another: then all again."""
+        while True:
+            try:
+                shutil.copytree(self._directory, after, ignore=shutil.ignore_patterns("LOCK"))
+            except shutil.Error:
+                shutil.rmtree(after)
+            else:
+                return
 
     def after_end(self) -> KilledRocks:
         self.close()

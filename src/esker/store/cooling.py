@@ -2,7 +2,8 @@
 
 The rule that makes it safe is kept by the block itself: it counts how many of its records the store has
 (`Block.coolable`). So it does not matter in which order slices are made, written and cooled. A job's payload never
-changes, so that it was in a written slice is enough.
+changes, so that it was in a written slice is enough, unless the next checkpoint removes it again
+(`QueuePartition.cool`).
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from esker.fronts.listening import listen
 from esker.node.runtime import Node
 from esker.node.settings import Settings
 
-HEALTH = b"GET /v0/health HTTP/1.1\r\nHost: x\r\n\r\n"
-JSON = b"Host: x\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
 MIB = 1 << 20
 
 
@@ -139,7 +139,7 @@ def case(options: HttpOptions) -> Callable[[Callable[[HttpServer], Awaitable[Non
 async def _websocket(server: HttpServer) -> Client:
     client = await Client.to(server, small=True)
     client.say(
-        b"GET /v0/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n" % base64.b64encode(os.urandom(16))
     )
     assert b" 101 " in await client.reader.readuntil(b"\r\n\r\n")
@@ -171,7 +171,7 @@ def _http2(window: int) -> h2.connection.H2Connection:
 def _ask(wire: h2.connection.H2Connection, method: str, path: str, *headers: tuple[str, str]) -> int:
     stream: int = wire.get_next_available_stream_id()
     wire.send_headers(
-        stream, [(":method", method), (":path", path), (":scheme", "http"), (":authority", "x"), *headers],
+        stream, [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"), *headers],
         end_stream=method == "GET",
     )  # fmt: skip
     return stream
@@ -378,7 +378,7 @@ async def test_bodies_that_stopped_make_room_for_one_that_comes(server: HttpServ
 
 def _head(size: int) -> bytes:
     """A request of exactly so many bytes, in a few headers."""
-    begun = b"GET /v0/health HTTP/1.1\r\nHost: x\r\n"
+    begun = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n"
     left = size - len(begun) - len(b"\r\n")
     lines = []
     while left:

@@ -10,6 +10,7 @@ from tests.fronts.resp.wire import NullArray, Simple, Wire
 
 # These end the connection or the server, change what every client gets, or wait on purpose.
 LEFT_OUT = {
+    b"MULTI",  # has tests of its own: what comes behind it is kept
     b"QUIT",
     b"SHUTDOWN",
     b"MONITOR",

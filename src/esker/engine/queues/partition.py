@@ -440,7 +440,13 @@ class QueuePartition:
         self.sleep()
 
     def cool(self, job: Job) -> None:
-        """Drops the payload from memory: the store has it."""
+        """Drops the payload from memory: the store has it, and will keep it.
+
+        It will not where a purge is yet to be saved: the next checkpoint removes everything below, and then writes what
+        came back since, from memory.
+        """
+        if job.seq < self.purged_below:
+            return
         job.payload = None
         self.hot_bytes -= job.size
         self.totals.hot_bytes -= job.size
