@@ -10,44 +10,49 @@ from random import Random
 from esker.errors import ArchiveError
 from esker.store.interface import Puts, Ranges
 from esker.store.rocksdb import RocksStore
-from tests.properties.world import PrefixStore
+from esker.testing.faulty_store import FaultyStore
 
 
 class CutOff(Exception):
     """A process that was killed still does something."""
 
 
-class StallingStore(PrefixStore):
-    """Refuses writes now and then until it was persisted, as RocksDB does when its memtables are full."""
+class UnreliableStore(FaultyStore):
+    """Makes writers wait now and then; in some histories its writes fail, too, and it has to be opened again.
+
+    A crash, and opening it again, leave what was persisted and the first few writes behind that.
+    """
 
     def __init__(self, dice: Random) -> None:
-        super().__init__()
-        self._dice = dice
-        self._full = False
+        super().__init__(dice.getrandbits(32), chance=dice.choice((0.0, 0.0, 0.01, 0.05)), stalls=0.02)
         self.dead = False
-        self.stalls = 0
+        self.stalled = 0
 
     def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
         self._alive()
-        if not self._full and self._dice.random() < 0.02:
-            self._full = True
-            self.stalls += 1
-        return not self._full and super().write(puts, deletes, ranges)
+        written = super().write(puts, deletes, ranges)
+        self.stalled += not written
+        return written
 
     def persist(self) -> None:
         self._alive()
-        self._full = False
         super().persist()
 
-    def after_crash(self) -> StallingStore:
-        """Keeps what was persisted, and the first few writes behind that."""
-        self._full = self.dead = False
-        self.crash_keeping(self._dice.randint(0, len(self.unpersisted)))
+    def reopen(self) -> None:
+        self._alive()
+        super().reopen()
+
+    def after_crash(self) -> UnreliableStore:
+        self.dead = False
+        self.crash()
         return self
 
-    def after_end(self) -> StallingStore:
+    def after_end(self) -> UnreliableStore:
         self.persist()
         return self
+
+    def close(self) -> None:
+        """The history is over, and with it the memory that this was in."""
 
     def _alive(self) -> None:
         if self.dead:
@@ -57,7 +62,8 @@ class StallingStore(PrefixStore):
 class KilledRocks(RocksStore):
     """The real store. A crash leaves what its directory holds at that moment."""
 
-    stalls = 0
+    stalled = failures = 0
+    chance = 0.0
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -160,7 +160,8 @@ async def _play(sim: Simulation, steps: int) -> None:
     await sim.check_everything()
     await sim.node.close()
     sim.counts["lives"] += sim.lives
-    sim.counts["stalls of the store"] += sim.store.stalls
+    sim.counts["stalls of the store"] += sim.store.stalled
+    sim.counts["failures of the store"] += sim.store.failures
     if sim.archive is not None:
         sim.counts["files written to the archive"] += sim.archive.puts
         sim.counts["files removed from the archive"] += sim.archive.deletes
