@@ -5,11 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from esker.archive.interface import ArchiveStore
 from esker.archive.paths import RECORDS
 from esker.engine.commands import ArchiveRecords, DeleteRecords, DropTopic, Forward, PutRouter, PutTopic, Read
-from esker.engine.config import Discard, RouterOptions, TopicConfig, TopicType
+from esker.engine.config import Discard, Durability, RouterOptions, TopicConfig, TopicType
 from esker.engine.replies import Deleted, Records
 from esker.errors import ArchiveError, Refusal
 from tests.archive.tiers import EVERYTHING, TOPIC, Crash, Keeps, Tiers
@@ -256,3 +257,20 @@ def test_any_history_reads_like_one_without_an_archive(folder: ArchiveStore, see
         assert isinstance(reply, Records)
         tiers.agree(dice.choice([50, 1000]), frozenset(dice.sample([b"n0", b"n1"], dice.randrange(3))))
     assert set(folder.names(RECORDS)) >= {file.path for file in tiers.log.files.all}
+
+
+def test_what_was_deleted_while_a_topic_was_ephemeral_is_in_the_store_before_the_rest_is_archived(
+    folder: ArchiveStore,
+) -> None:
+    """No event tells of such a delete, so after a crash the records may be back: a file must not lack them then."""
+    tiers = Tiers(folder)
+    tiers.append(1000)
+    tiers.checkpoint()
+    tiers.both(PutTopic(TOPIC, replace(EVERYTHING.config(), durability=Durability.EPHEMERAL)))
+    tiers.both(DeleteRecords(TOPIC, 3))
+    tiers.both(PutTopic(TOPIC, EVERYTHING.config()))
+    assert tiers.move() == 0
+    tiers.checkpoint()
+    assert tiers.move() == 1
+    tiers.crash()
+    assert tiers.agree() == list(range(3, 1001))

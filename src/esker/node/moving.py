@@ -179,6 +179,8 @@ def load_of(machine: Machine, number: int, hot: int, after_s: int) -> Load | Non
     log = None if topic is None else topic.log
     if log is None or not log.topic.journaled or len(log.blocks) <= max(1, hot):
         return None
+    if log.unjournaled_marks:  # after a crash records may be back that a file made now would not have
+        return None
     blocks: list[tuple[int, int, int]] = []
     rows = size = 0
     oldest_ms = 0

@@ -78,7 +78,8 @@ class Checkpoint:
         headers = [share.header for share in self._shares]
         ranges = [pair for number in self._deleted for pair in keys.topic_ranges(number)]
         puts = [*headers, *self._routers.puts, *self._loads.puts, (keys.META, self._meta)]
-        return Slice(puts, [*self._routers.deletes, *self._loads.deletes], ranges, [])
+        marks = [mark for share in self._shares if isinstance(share, LogShare) for mark in share.marks]
+        return Slice(puts, [*self._routers.deletes, *self._loads.deletes], ranges, [], [], marks)
 
 
 def _topic_put(topic: Topic) -> tuple[bytes, bytes]:

@@ -17,6 +17,9 @@ def cool(machine: Machine, written: Slice, budget_bytes: int) -> None:
     for log, block, count in written.blocks:
         block.stored = max(block.stored, count)
         machine.warmth.saved(log, block)
+    for log, change in written.marks:
+        if log.unjournaled_marks == change:
+            log.unjournaled_marks = 0
     machine.warmth.cool(budget_bytes)
     for partition, job in written.saved:
         if machine.totals.hot_bytes <= budget_bytes:

@@ -112,6 +112,7 @@ class LogShare:
         unsaved.stale_below = max(unsaved.stale_below, unsaved.dropped_below)
         unsaved.stale, unsaved.dropped = unsaved.dropped, []
         self._keys = KeyShare(self._place, log.dedup, journaled)
+        self.marks = [(log, log.unjournaled_marks)] if journaled and log.unjournaled_marks else []
 
     @property
     def header(self) -> tuple[bytes, bytes]:

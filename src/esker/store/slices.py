@@ -25,6 +25,8 @@ class Slice(NamedTuple):
     saved: list[tuple[QueuePartition, Job]]
     blocks: list[tuple[LogPartition, Block, int]] = []  # noqa: RUF012 with the count of records; given wherever it is filled
 
+    marks: list[tuple[LogPartition, int]] = []  # noqa: RUF012 of logs whose marks no event has told, which are saved now
+
 
 NOTHING = Slice([], [], [], [])
 """A pause between slices: nothing to write, but a chance for others to run."""

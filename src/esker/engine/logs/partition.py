@@ -83,6 +83,7 @@ class LogPartition:
     __slots__ = (
         "blocks", "bytes", "cap_floor", "ceiling", "cold", "count", "dedup", "files", "gaps", "head_seq", "hot_bytes",
         "index", "last_write_ms", "next_seq", "tags", "tail", "topic", "totals", "ttl_floor", "unjournaled_below",
+        "unjournaled_marks",
         "unsaved", "wake_ms", "wakes",
     )  # fmt: skip
 
@@ -100,6 +101,9 @@ class LogPartition:
         self.ttl_floor = 1
         self.tail = 0  # the last block when this log was saved, by its first seq
         self.unjournaled_below = 0  # some records before this came while the topic was ephemeral: no event told
+        # Not 0: the topic was ephemeral, and no checkpoint has saved since what was deleted then. Another number for
+        # each time that this came about.
+        self.unjournaled_marks = 0
         self.last_write_ms = 0
         self.blocks: list[Block] = []
         self.count = 0  # living records
@@ -489,6 +493,7 @@ class LogPartition:
         """The topic has another config."""
         if self.topic.journaled and not was_journaled:  # what no event told must be in the next checkpoint
             self.unjournaled_below = self.next_seq
+            self.unjournaled_marks += 1
             self.unsaved.grown.update(block for block in self.blocks if block.content is not None)
             self.unsaved.marked.update(self.blocks)
             self.dedup.added.update(self.dedup.entries)
