@@ -48,6 +48,9 @@ class UnreliableStore(FaultyStore):
         return self
 
     def after_end(self) -> UnreliableStore:
+        """As after a crash where the last checkpoint was given up: the journal has what it would have saved."""
+        if self.broken:
+            return self.after_crash()
         self.persist()
         return self
 

@@ -51,6 +51,11 @@ class FaultyStore(MemoryStore):
         self._always: set[Step] = set()
         self._unpersisted: list[tuple[Puts, Sequence[bytes], Ranges]] = []
 
+    @property
+    def broken(self) -> bool:
+        """It has failed, and was not opened again since."""
+        return self._broken
+
     def fail_next(self, *steps: Step) -> None:
         """The next call of the first of these fails; then the next call of the second, and so on."""
         self._planned.extend(steps)
