@@ -68,15 +68,19 @@ class World:
         return Machine(Random(self._lives), cold=ColdStore(self.store))
 
     def do(self, command: Command, now: int) -> Reply:
+        reply = self.machine.handle(command, now)
+        self.append()
+        return reply
+
+    def append(self) -> None:
+        """Gives to the journal what was recorded."""
         machine = self.machine
-        reply = machine.handle(command, now)
         if machine.outbox:
             batch, sync = encode_batch(machine.outbox), machine.must_sync
             machine.outbox, machine.must_sync = [], False
             position = self.journal.append(batch, sync, lambda error: None)
             if sync:
                 self.waiting_for = position
-        return reply
 
     @property
     def replies_left(self) -> bool:
@@ -134,6 +138,7 @@ class World:
         if self.checkpoint is not None:
             self.finish_checkpoint(Random(0))
         self.machine.release_reserves()
+        self.append()
         self.begin_checkpoint()
         self.finish_checkpoint(Random(0))
         self._recover(self.journal.reopen())

@@ -17,7 +17,7 @@ from tests.engine.dump import dump_job
 class Reference:
     def __init__(self) -> None:
         self._batches: list[bytes] = []  # at position 1, 2, ...
-        self._marks: list[tuple[int, bool]] = []  # where a node began (True) or ended in order (False)
+        self._began: list[int] = []  # where a node had recovered
 
     def appended(self, position: int, batch: bytes) -> None:
         assert position == len(self._batches) + 1, "the journal gave a position twice"
@@ -26,27 +26,21 @@ class Reference:
     def began(self, position: int) -> None:
         """A node has recovered to this position. What lay behind it is lost."""
         del self._batches[position:]
-        self._marks = [mark for mark in self._marks if mark[0] <= position]
-        self._marks.append((position, True))
-
-    def ended(self, position: int) -> None:
-        self._marks.append((position, False))
+        self._began = [began for began in self._began if began <= position]
+        self._began.append(position)
 
     def machine(self) -> Machine:
         machine = Machine(Random(0))
-        marks = iter([*self._marks, (len(self._batches) + 1, True)])
-        at, begins = next(marks)
+        marks = iter([*self._began, len(self._batches) + 1])
+        at = next(marks)
         for position, batch in enumerate([b"", *self._batches]):
             if position:
                 for event in decode_batch(batch):
                     machine.fold(event)
                     machine.last_ms = max(machine.last_ms, getattr(event, "ts", 0))
             while at == position:
-                if begins:
-                    machine.settle()
-                else:
-                    machine.release_reserves()
-                at, begins = next(marks)
+                machine.settle()
+                at = next(marks)
         return machine
 
 

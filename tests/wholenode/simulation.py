@@ -103,7 +103,6 @@ class Simulation:
         chance, self.store.chance = self.store.chance, 0.0  # a last checkpoint that fails is given up
         await self.node.close()
         assert self.node.shard.stopped is None, self.node.shard.stopped
-        self.reference.ended(self.node.journal.last_position)
         self.store = self.store.after_end()
         self.store.chance = chance
         self._come_back(self.node.journal.last_position, orderly=True)

@@ -155,9 +155,7 @@ class Machine:
             if self.topics.get(topic.number) is not topic or partition.ceiling <= partition.next_seq:
                 continue
             if partition.next_seq == seen:
-                event = events.SeqReserved(topic.number, partition.index, partition.next_seq)
-                self.fold(event)
-                self.outbox.append(event)
+                self._return_reserve(partition)
             else:
                 reserves[partition] = partition.next_seq, now
 
@@ -208,8 +206,13 @@ class Machine:
         for topic in self.topics.values():
             for partition in topic.all_partitions():
                 if partition.ceiling > partition.next_seq:
-                    partition.ceiling = partition.next_seq
-                    self.touched.add(partition)
+                    self._return_reserve(partition)
+
+    def _return_reserve(self, partition: Partition) -> None:
+        """No seq from the next one on was given out."""
+        event = events.SeqReserved(partition.topic.number, partition.index, partition.next_seq)
+        self.fold(event)
+        self.outbox.append(event)
 
     def expires_ms(self, now: int, ttl_ms: int) -> int:
         """now + ttl, 0 for no TTL; jobs made together share the object."""

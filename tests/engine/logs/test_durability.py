@@ -362,3 +362,12 @@ def test_an_idle_ephemeral_log_goes_on_behind_the_last_seq_that_it_gave_out() ->
     idle(rig)
     rig.crash()
     assert rig.write(b"4").first_seq == 4
+
+
+def test_an_orderly_end_leaves_no_hole_even_if_its_checkpoint_fails() -> None:
+    rig = LogRig(durability=Durability.DISK)
+    rig.write(b"1")
+    rig.world.machine.release_reserves()
+    rig.world.append()
+    rig.crash()
+    assert rig.write(b"2").first_seq == 2
