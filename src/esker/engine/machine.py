@@ -194,10 +194,7 @@ class Machine:
                 topic.log.settle()
                 if topic.log.unsaved.dropped:
                     self.touched.add(topic.log)
-            elif not topic.journaled:
-                self.graveyard += [durability.forget(partition) for partition in topic.partitions]
-            if not topic.journaled:
-                self.touched.update(topic.all_partitions())
+        self._forget_ephemeral()
         consume.forget_leases(self)
         self.routers.settle(self)
 
@@ -336,7 +333,21 @@ class Machine:
             self.touched.add(partition)
 
     def node_started(self, event: events.NodeStarted) -> None:
-        """What a restart ends, `settle` ends at every recovery."""
+        """A restart. What ephemeral topics held was lost with it, whatever their class became later.
+
+        All else that a restart ends, `settle` ends at every recovery.
+        """
+        self._forget_ephemeral()
+
+    def _forget_ephemeral(self) -> None:
+        for topic in self.topics.values():
+            if topic.journaled:
+                continue
+            if topic.log is not None:
+                topic.log.forget()
+            else:
+                self.graveyard += [durability.forget(partition) for partition in topic.partitions]
+            self.touched.update(topic.all_partitions())
 
     def router_put(self, event: events.RouterPut) -> None:
         self.routers.put(event)

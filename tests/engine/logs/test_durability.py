@@ -18,6 +18,7 @@ from esker.engine.commands import (
     PutTopic,
 )
 from esker.engine.config import Durability, TopicConfig
+from esker.engine.events import NodeStarted
 from esker.engine.replies import Added, Count, Leased, Tombstone, TopicPut, TopicView
 from tests.engine.logs.rig import LogRig, T
 from tests.engine.rig import expect
@@ -371,3 +372,20 @@ def test_an_orderly_end_leaves_no_hole_even_if_its_checkpoint_fails() -> None:
     rig.world.append()
     rig.crash()
     assert rig.write(b"2").first_seq == 2
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_what_a_restart_took_from_an_ephemeral_log_does_not_come_back_with_another_class(saved: bool) -> None:
+    """The log was not ephemeral before, so its records are in the journal or in the store, and files may be removed."""
+    rig = LogRig(durability=Durability.FSYNC)
+    rig.write_many(3)
+    if saved:
+        rig.checkpoint()
+    rig.put(durability=Durability.EPHEMERAL)
+    rig.crash()
+    assert rig.seqs() == []
+    rig.world.machine.outbox.append(NodeStarted(rig.now))  # as a node does with its first batch
+    rig.put(durability=Durability.FSYNC)
+    after = rig.write(b"4").first_seq
+    rig.crash()
+    assert rig.seqs() == [after]

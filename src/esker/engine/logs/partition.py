@@ -472,8 +472,6 @@ class LogPartition:
                 self._bury(block)
                 self._untag(block.tagged)
         self._release(0, self.files.upto)
-        if not self.topic.journaled:
-            self.forget()
 
     def forget(self) -> None:
         """What a restart does to an ephemeral topic: the seqs are known, the records are not."""
