@@ -145,7 +145,9 @@ def unread_watches(port: int, until: float) -> None:
     wid = json.loads(asked.getresponse().read())["wid"]
     sockets = [_connect(port, small=True) for _ in range(200)]
     for each in sockets:
-        _try_send(each, f"GET /v0/watch/{wid} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
+        _try_send(
+            each, f"GET /v0/watch/{wid} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+        )
     alone(port, until)
 
 
