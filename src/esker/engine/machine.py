@@ -27,7 +27,18 @@ from esker.engine.logs.cold import Cold, ColdBlocks, NothingCold
 from esker.engine.logs.partition import EVOLVE_LOG
 from esker.engine.logs.routers import Routers
 from esker.engine.logs.warmth import Warmth
-from esker.engine.queues import clockwork, cohort, consume, control, durability, held, inspect, produce, replays
+from esker.engine.queues import (
+    clockwork,
+    cohort,
+    consume,
+    control,
+    durability,
+    held,
+    inspect,
+    produce,
+    replays,
+    retention,
+)
 from esker.engine.queues.evolve import EVOLVE as EVOLVE_QUEUE
 from esker.engine.queues.job import Job, wrong_size
 from esker.engine.queues.partition import QueuePartition
@@ -198,6 +209,8 @@ class Machine:
                     self.touched.add(topic.log)
             elif not topic.journaled:
                 self.graveyard += [durability.forget(partition) for partition in topic.partitions]
+            elif retention.is_capped(topic.config):
+                topic.partitions[0].wake(self.last_ms + 1)  # a tightened cap may have been at work
             if not topic.journaled:
                 self.touched.update(topic.all_partitions())
         consume.forget_leases(self)
