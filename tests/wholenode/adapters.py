@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from esker.errors import ArchiveError
+from esker.errors import ArchiveError, StoreFailed
 from esker.store.interface import Puts, Ranges
 from esker.store.rocksdb import RocksStore
 from tests.properties.world import PrefixStore
@@ -18,17 +18,25 @@ class CutOff(Exception):
 
 
 class StallingStore(PrefixStore):
-    """Refuses writes now and then until it was persisted, as RocksDB does when its memtables are full."""
+    """Refuses writes now and then until it was persisted, as RocksDB does when its memtables are full.
+
+    And fails now and then, on a full disk say: then it takes nothing until it was opened again, and has lost what was
+    not persisted, from some write on. In some histories it never does.
+    """
 
     def __init__(self, dice: Random) -> None:
         super().__init__()
         self._dice = dice
+        self._chance = dice.choice((0.0, 0.01, 0.05))  # of each write and persist to fail
         self._full = False
+        self._failed = False
         self.dead = False
         self.stalls = 0
+        self.failures = 0
 
     def write(self, puts: Puts, deletes: Sequence[bytes] = (), ranges: Ranges = ()) -> bool:
         self._alive()
+        self._meet()
         if not self._full and self._dice.random() < 0.02:
             self._full = True
             self.stalls += 1
@@ -36,18 +44,42 @@ class StallingStore(PrefixStore):
 
     def persist(self) -> None:
         self._alive()
+        self._meet()
         self._full = False
         super().persist()
 
+    def reopen(self) -> None:
+        self._alive()
+        self._open_again()
+        if self._dice.random() < 0.3:
+            self._failed = True
+            raise StoreFailed("the store could not be opened")
+
+    def close(self) -> None:
+        self._failed, self._chance = False, 0.0
+        super().close()
+
     def after_crash(self) -> StallingStore:
         """Keeps what was persisted, and the first few writes behind that."""
-        self._full = self.dead = False
-        self.crash_keeping(self._dice.randint(0, len(self.unpersisted)))
+        self.dead = False
+        self._open_again()
         return self
 
     def after_end(self) -> StallingStore:
-        self.persist()
-        return self
+        return self.after_crash()
+
+    def _open_again(self) -> None:
+        chance, self._chance = self._chance, 0.0
+        self._full = self._failed = False
+        self.crash_keeping(self._dice.randint(0, len(self.unpersisted)))
+        self._chance = chance
+
+    def _meet(self) -> None:
+        if not self._failed and self._dice.random() < self._chance:
+            self._failed = True
+            self.failures += 1
+        if self._failed:
+            raise StoreFailed("the store could not write")
 
     def _alive(self) -> None:
         if self.dead:
@@ -57,7 +89,7 @@ class StallingStore(PrefixStore):
 class KilledRocks(RocksStore):
     """The real store. A crash leaves what its directory holds at that moment."""
 
-    stalls = 0
+    stalls = failures = 0
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -161,6 +161,7 @@ async def _play(sim: Simulation, steps: int) -> None:
     await sim.node.close()
     sim.counts["lives"] += sim.lives
     sim.counts["stalls of the store"] += sim.store.stalls
+    sim.counts["failures of the store"] += sim.store.failures
     if sim.archive is not None:
         sim.counts["files written to the archive"] += sim.archive.puts
         sim.counts["files removed from the archive"] += sim.archive.deletes
