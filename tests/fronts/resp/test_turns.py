@@ -211,6 +211,19 @@ def test_a_client_that_left_waits_for_no_job(tmp_path: Path) -> None:
     with_clients(tmp_path, 2, scene)
 
 
+def test_a_client_that_waits_is_read_on_so_that_it_is_seen_to_leave(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        [(connection, heard)] = clients
+        connection.data_received(encoded("GETJOB", "FROM", "q"))
+        connection.server.run_turn()
+        connection.data_received(encoded("ADDJOB", "q", "x" * PARSED_LATER_BYTES, 0))
+        connection.server.run_turn()
+        assert connection.held
+        assert heard.reading
+
+    with_clients(tmp_path, 1, scene)
+
+
 def test_a_client_that_has_ended_its_input_is_told_that_its_login_failed(tmp_path: Path) -> None:
     async def scene(clients: list[Client]) -> None:
         [(connection, heard)] = clients

@@ -188,6 +188,8 @@ class Connection(asyncio.Protocol):
             self._waiting_bytes += len(data)
             if self._waiting_bytes > WAITING_BYTES_MAX:
                 self._stop_reading()
+            elif self.held:
+                self._read_on()  # it may wait for long, and who is not read is not seen to leave
             if not self.held:
                 self._wait_for_turn()
             return
