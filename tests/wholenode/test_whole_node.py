@@ -28,7 +28,8 @@ WANTED = (
     "tails taken back to be written on", "copies of routers made", "copies of routers made again",
     "crashes: power", "crashes: process", "crashes in the middle of a checkpoint", "orderly restarts",
     "files written to the archive", "files removed from the archive", "reads from the archive",
-    "shards stopped by a failing disk", "stalls of the store", "failures of the store", "snapshots", "logs checked", "jobs checked",
+    "shards stopped by a failing disk", "stalls of the store", "failures of the store", "snapshots", "logs checked",
+    "jobs checked",
 )  # fmt: skip
 
 

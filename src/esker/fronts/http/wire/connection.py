@@ -439,7 +439,7 @@ class Connection(asyncio.Protocol):
             self._refuse(too_many())
             return
         self.transport.pause_reading()  # at once: more may be read before the task begins
-        tunnel = Tunnel(self.server.others, self.transport)
+        tunnel = Tunnel(self.server.others, self.transport, self.peer)
         if head:
             opening, marking = b"%b%b: %b\r\n\r\n%b" % (head, NAME, tunnel.mark, behind), None
         else:
