@@ -127,7 +127,7 @@ def test_what_one_client_may_keep_has_bounds(wire: Wire, queue: bytes) -> None:
 
 def test_payloads_that_are_asked_for_again_and_again_do_not_fill_the_memory(wire: Wire, queue: bytes) -> None:
     size = REPLY_BYTES_MAX // 5
-    added = wire("ADDJOB", queue, b"x" * size, 0)
+    added = job_id(wire("ADDJOB", queue, b"x" * size, 0))
     wire.send(encoded("MULTI") + encoded("SHOW", added) * 8 + encoded("ACKJOB", added) + encoded("EXEC"))
     done = wire.replies(11)[-1]
     assert isinstance(done, list)
