@@ -39,9 +39,9 @@ HOST: Final = "127.0.0.1"
 EVERY_S: Final = 0.005
 IDLE: Final = 20_400
 DIFF: Final = json.dumps({"from_seq": 0, "limit": 1000, "max_batch_bytes": 8 << 20}).encode()
-HEAD: Final = b"Host: x\r\nContent-Type: application/json\r\n"
+HEAD: Final = b"Host: localhost\r\nContent-Type: application/json\r\n"
 PING: Final = b"*1\r\n$4\r\nPING\r\n"
-HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 Abuse = Callable[[int, float], None]  # port, when it ends
 
@@ -145,7 +145,9 @@ def unread_watches(port: int, until: float) -> None:
     wid = json.loads(asked.getresponse().read())["wid"]
     sockets = [_connect(port, small=True) for _ in range(200)]
     for each in sockets:
-        _try_send(each, f"GET /v0/watch/{wid} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n".encode())
+        _try_send(
+            each, f"GET /v0/watch/{wid} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+        )
     alone(port, until)
 
 
@@ -182,7 +184,7 @@ def slow_heads(port: int, until: float) -> None:
     """1000 heads that come a byte at a time."""
     sockets = [_connect(port) for _ in range(1000)]
     for each in sockets:
-        _try_send(each, b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ")
+        _try_send(each, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ")
     while time.time() < until:
         for each in sockets:
             _try_send(each, b"a")
@@ -231,7 +233,7 @@ def chunk_extensions(port: int, until: float) -> None:
 
 
 def many_headers(port: int, until: float) -> None:
-    _again(port, until, b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"a:\r\n" * 250_000)
+    _again(port, until, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"a:\r\n" * 250_000)
 
 
 def long_urls(port: int, until: float) -> None:
@@ -265,7 +267,7 @@ def _websocket(port: int) -> socket.socket:
     opened = _connect(port)
     key = base64.b64encode(os.urandom(16))
     opened.sendall(
-        b"GET /v0/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n" % key
     )
     opened.recv(4096)
@@ -293,7 +295,7 @@ def _ask(wire: h2.connection.H2Connection, path: str, body: bytes) -> int:
 
 
 def _target(path: str) -> list[tuple[str, str]]:
-    return [(":path", path), (":scheme", "http"), (":authority", "x")]
+    return [(":path", path), (":scheme", "http"), (":authority", "localhost")]
 
 
 def _read(opened: socket.socket, wire: h2.connection.H2Connection) -> None:

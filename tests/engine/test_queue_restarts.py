@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from esker.engine import limits
 from esker.engine.commands import (
     Ack,
     AckHeld,
     Append,
+    ConfigureTopic,
     CreateTopic,
     DeleteRecords,
     Enqueue,
@@ -176,3 +179,18 @@ def test_a_settled_lease_is_not_loaded_again() -> None:
     engine.crash()
     audit(engine.machine)
     assert engine.machine.names[Q].partitions[0].holders == {2: WORKER}
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_cap_that_was_tightened_before_the_crash_is_kept_to_after_it(checkpointed: bool, partitions: int) -> None:
+    config = TopicConfig(partitions=partitions)
+    engine = start(config, jobs=0)
+    for _ in range(2):
+        engine.handle(Enqueue(Q, [NewJob(b"x", retry_ms=60_000)] * limits.ENQUEUE_JOBS_MAX))
+    engine.handle(ConfigureTopic(Q, msgspec.structs.replace(config, cap_records=10)))
+    assert engine.machine.totals.jobs > 10, "it goes in steps"
+    come_back(engine, checkpointed)
+    for _ in range(4):
+        engine.advance(1000)
+    assert engine.machine.totals.jobs == 10

@@ -6,12 +6,14 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
+import h2.connection
+import h2.events
 import httpx
 import pytest
 import redis
 
 from esker.fronts import guesses
-from esker.fronts.guesses import ADDRESS_BURST, ADDRESS_PER_S, ADDRESSES_MAX, MANY, WAIT_S_MAX, Guesses, Place
+from esker.fronts.guesses import ADDRESS_BURST, ADDRESS_PER_S, ADDRESSES_MAX, WAIT_S_MAX, Guesses, Place
 from esker.testing.broker import Broker
 from tests.fronts.resp.wire import Failure, Simple, Wire, encoded
 
@@ -84,14 +86,6 @@ def test_memory_is_bounded_and_a_crowd_is_under_the_common_rate() -> None:
     assert looked_at <= most + 1
 
 
-def test_clients_whose_address_is_not_known_have_a_rate_of_their_own() -> None:
-    found = Guesses(Clock())
-    assert len(_places(found, MANY, 10_000)) == pytest.approx(guesses.MANY_PER_S * (1 + WAIT_S_MAX), abs=1)
-    place = found.place("a")
-    assert place is not None
-    assert place.wait_s == 0
-
-
 @pytest.mark.parametrize(
     ("peername", "address"),
     [
@@ -149,6 +143,35 @@ def test_over_http_a_connection_with_a_right_key_does_not_wait_with_those_who_gu
         for _ in range(20):
             assert web.get("/v0/topics").status_code == 200
         assert guessers[0].recv(1000).startswith(b"HTTP/1.1 401 ")
+
+
+def _guess_over_http2(port: int, count: int) -> Iterator[bytes]:
+    """Wrong keys, all at once; the statuses that they are answered with."""
+    wire = h2.connection.H2Connection()
+    wire.initiate_connection()
+    head = {":method": "GET", ":path": "/v0/topics", ":scheme": "http", ":authority": "localhost"}
+    for _ in range(count):
+        stream = wire.get_next_available_stream_id()
+        wire.send_headers(stream, [*head.items(), ("authorization", "Bearer wrong")], end_stream=True)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as guesser:
+        guesser.sendall(wire.data_to_send())
+        while count:
+            for event in wire.receive_data(guesser.recv(1 << 16)):
+                if isinstance(event, h2.events.ResponseReceived):
+                    count -= 1
+                    yield dict(event.headers)[b":status"]
+
+
+def test_over_http2_a_connection_with_a_right_key_does_not_wait_with_those_who_guess() -> None:
+    with Broker(api_keys="right") as broker, contextlib.ExitStack() as opened:
+        web = httpx.Client(base_url=broker.http_url, headers={"authorization": "Bearer right"}, http1=False, http2=True)
+        opened.enter_context(web)
+        assert web.get("/v0/topics").status_code == 200
+        guessers = [_guess_over_http2(broker.http_port, 100) for _ in range(2)]
+        assert next(guessers[0]) == b"401"
+        assert b"429" in guessers[1], "not even looked at"
+        for _ in range(20):
+            assert web.get("/v0/topics").status_code == 200
 
 
 def test_over_http_a_wrong_key_on_a_proven_connection_is_wrong(locked: Broker) -> None:

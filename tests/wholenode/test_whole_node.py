@@ -51,7 +51,7 @@ def test_a_seed_plays_the_same_each_time() -> None:
 
 def test_a_history_meets_every_path_that_it_is_made_for() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(201, 206):
+    for seed in range(301, 306):
         counts.update(play(seed, STEPS).counts)
     assert not [what for what in WANTED if not counts[what]], counts
 

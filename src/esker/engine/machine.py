@@ -27,7 +27,18 @@ from esker.engine.logs.cold import Cold, ColdBlocks, NothingCold
 from esker.engine.logs.partition import EVOLVE_LOG
 from esker.engine.logs.routers import Routers
 from esker.engine.logs.warmth import Warmth
-from esker.engine.queues import clockwork, cohort, consume, control, durability, held, inspect, produce, replays
+from esker.engine.queues import (
+    clockwork,
+    cohort,
+    consume,
+    control,
+    durability,
+    held,
+    inspect,
+    produce,
+    replays,
+    retention,
+)
 from esker.engine.queues.evolve import EVOLVE as EVOLVE_QUEUE
 from esker.engine.queues.job import Job, wrong_size
 from esker.engine.queues.partition import QueuePartition
@@ -194,6 +205,8 @@ class Machine:
                 topic.log.settle()
                 if topic.log.unsaved.dropped:
                     self.touched.add(topic.log)
+            elif topic.journaled and retention.is_capped(topic.config):
+                topic.partitions[0].wake(self.last_ms + 1)  # a tightened cap may have been at work
         self._forget_ephemeral()
         consume.forget_leases(self)
         self.routers.settle(self)

@@ -25,8 +25,6 @@ ADDRESS_PER_S: Final = 50  # attempts of one address, once its burst is used up
 ADDRESS_BURST: Final = 50  # that an address may make without waiting: a pool of clients with an old secret, say
 ALL_PER_S: Final = 200
 ALL_BURST: Final = 200
-MANY_PER_S: Final = 500  # of all clients together whose address is not known, beside those above
-MANY: Final = "many"  # their address
 WAIT_S_MAX: Final = 2.0  # an attempt that would wait longer is refused: its client may try again
 ADDRESSES_MAX: Final = 10_000  # about 1 MB
 PENALTY_S_MIN: Final = 0.05  # before the first failure of a connection is told; doubled with each
@@ -72,20 +70,17 @@ class Place:
 class Guesses:
     """Of all fronts of a node. `clock` tells seconds; it never goes back."""
 
-    __slots__ = ("_addresses", "_all", "_clock", "_many", "refused")
+    __slots__ = ("_addresses", "_all", "_clock", "refused")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._addresses: OrderedDict[str, Rate] = OrderedDict()  # the one that tried last is last
         self._all = Rate(ALL_PER_S, ALL_BURST)
-        self._many = Rate(MANY_PER_S, MANY_PER_S)
         self.refused = 0  # attempts that found no place
 
     def place(self, address: str) -> Place | None:
         """For one attempt. None: there is none to be had soon."""
         now = self._clock()
-        if address == MANY:
-            return self._place((self._many,), now)
         rate = self._addresses.get(address)
         fresh = rate is None or rate.full_at <= now
         crowded = rate is None and len(self._addresses) >= ADDRESSES_MAX

@@ -62,6 +62,7 @@ class RocksStore:
         self._reads_only = read_only  # what `_db` is: also while it cannot be opened again for writing
         self._view: ReferenceType[_View] | None = None  # the last one, while nothing was written since
         self._views: WeakSet[_View] = WeakSet()
+        self._viewing = Lock()  # views are made on one thread and ended on another
 
     def get(self, key: bytes) -> bytes | None:
         while True:
@@ -114,7 +115,8 @@ class RocksStore:
         if view is None:
             view = _View(self._db, self._directory)
             self._view = ref(view)
-            self._views.add(view)
+            with self._viewing:
+                self._views.add(view)
         return view
 
     def persist(self) -> None:
@@ -137,7 +139,9 @@ class RocksStore:
     def _replace(self, db: Rdict) -> None:
         old, self._db = self._db, db
         self._view = None
-        for view in list(self._views):  # each keeps the old handle open, and with it the lock on the directory
+        with self._viewing:
+            views = list(self._views)
+        for view in views:  # each keeps the old handle open, and with it the lock on the directory
             view.end()
         _close(old)
 

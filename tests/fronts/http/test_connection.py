@@ -300,6 +300,38 @@ async def test_a_client_that_takes_nothing_is_cut(client: Client) -> None:
 
 
 @case
+async def test_whoever_takes_its_last_answer_slowly_is_not_idle(client: Client) -> None:
+    await client.say(GET)
+    connection, now = client.connection, client.loop.time()
+    connection.look(now - 1)
+    for second in range(400):  # longer than an idle connection may stay
+        client.transport.unsent = 50_000 - 100 * second
+        assert connection.idle_since >= now
+        connection.look(now + second)
+        assert not client.ended()
+    for second in range(400, 702):
+        client.transport.unsent = 0
+        connection.look(now + second)
+    assert client.ended() == "aborted", "it has taken all, and rests"
+
+
+@case
+async def test_whoever_has_not_taken_its_answers_stays_in_http(client: Client) -> None:
+    """Others would not know that it takes nothing, and what it leaves would be counted for ever."""
+    client.answer = b"x" * 100_000
+    await client.say(GET)
+    client.transport.unsent = 100_000
+    client.connection.pause_writing()
+    await client.say(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert client.reads()
+    client.connection.resume_writing()
+    await client.say()
+    assert client.statuses == [200, 200]
+    client.connection.connection_lost(None)
+    assert not client.unsent.used
+
+
+@case
 async def test_an_answer_that_breaks_off_ends_the_connection(client: Client) -> None:
     async def front(_: object, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from esker.fronts.resp.transactions import BYTES_MAX, COMMANDS_MAX
+from esker.fronts.resp.transactions import BYTES_MAX, COMMANDS_MAX, REPLY_BYTES_MAX
 from esker.testing.broker import Broker
 from tests.fronts.resp.wire import NULL_ARRAY, Failure, Simple, Wire, encoded, job_id
 
@@ -90,7 +90,17 @@ def test_multi_does_not_nest_and_that_alone_breaks_nothing(wire: Wire, queue: by
 
 
 @pytest.mark.parametrize(
-    "bad", [["NOSUCH"], ["ADDJOB", "q"], ["DEBUG", "SLEEP", "0"], ["QPEEK", "q", "1"], ["HELLO", "3"], ["MONITOR"]]
+    "bad",
+    [
+        ["NOSUCH"],
+        ["ADDJOB", "q"],
+        ["DEBUG", "SLEEP", "0"],
+        ["QPEEK", "q", "1"],
+        ["HELLO", "3"],
+        ["MONITOR"],
+        ["TOPIC", "LIST"],
+        ["DLQ", "LIST", "q"],
+    ],
 )
 def test_a_command_that_could_not_be_kept_makes_exec_refuse_all(wire: Wire, queue: bytes, bad: list[str]) -> None:
     wire("MULTI")
@@ -113,6 +123,16 @@ def test_what_one_client_may_keep_has_bounds(wire: Wire, queue: bytes) -> None:
     assert replies[0] == QUEUED
     assert isinstance(replies[-1], Failure)
     assert str(wire("EXEC")).startswith("EXECABORT")
+
+
+def test_payloads_that_are_asked_for_again_and_again_do_not_fill_the_memory(wire: Wire, queue: bytes) -> None:
+    size = REPLY_BYTES_MAX // 5
+    added = job_id(wire("ADDJOB", queue, b"x" * size, 0))
+    wire.send(encoded("MULTI") + encoded("SHOW", added) * 8 + encoded("ACKJOB", added) + encoded("EXEC"))
+    done = wire.replies(11)[-1]
+    assert isinstance(done, list)
+    assert [isinstance(reply, Failure) for reply in done[:-1]] == [False] * 5 + [True] * 3
+    assert done[-1] == 1, "what changes something is executed all the same"
 
 
 def test_a_client_that_leaves_before_exec_has_done_nothing(wire: Wire, shared_broker: Broker, queue: bytes) -> None:

@@ -194,3 +194,58 @@ def test_jobs_that_came_together_are_refused_one_by_one(tmp_path: Path) -> None:
         assert [reply[:7] for reply in replies[1:]] == [b"+PONG", *[b"-PAUSED"] * 3, b"+PONG"]
 
     with_clients(tmp_path, 1, scene)
+
+
+def test_a_client_that_left_waits_for_no_job(tmp_path: Path) -> None:
+    """Else the next job would be given to it, and its connection would stay for good."""
+
+    async def scene(clients: list[Client]) -> None:
+        (left, heard), (producer, added) = clients
+        left.data_received(encoded("PING") + encoded("GETJOB", "FROM", "q"))
+        assert left.eof_received()  # before any of it was executed
+        assert await heard.wait_for(1) == [b"+PONG"]
+        await heard.ended()
+        producer.data_received(encoded("ADDJOB", "q", "job", 0) + encoded("QLEN", "q"))
+        assert (await added.wait_for(2))[1] == b":1"
+
+    with_clients(tmp_path, 2, scene)
+
+
+def test_a_client_that_waits_is_read_on_so_that_it_is_seen_to_leave(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        [(connection, heard)] = clients
+        connection.data_received(encoded("GETJOB", "FROM", "q"))
+        connection.server.run_turn()
+        connection.data_received(encoded("ADDJOB", "q", "x" * PARSED_LATER_BYTES, 0))
+        connection.server.run_turn()
+        assert connection.held
+        assert heard.reading
+
+    with_clients(tmp_path, 1, scene)
+
+
+def test_a_client_that_has_ended_its_input_is_told_that_its_login_failed(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        [(connection, heard)] = clients
+        connection.server.keys.set_password("secret")
+        connection.data_received(encoded("AUTH", "wrong") + encoded("PING"))
+        assert connection.eof_received()
+        replies = await heard.wait_for(2)
+        assert [reply[:10] for reply in replies] == [b"-WRONGPASS", b"+PONG"]
+        await heard.ended()
+
+    with_clients(tmp_path, 1, scene)
+
+
+def test_jobs_in_a_pipeline_take_their_times_from_the_config_of_the_queue(tmp_path: Path) -> None:
+    async def scene(clients: list[Client]) -> None:
+        [(connection, heard)] = clients
+        connection.data_received(encoded("TOPIC", "CREATE", "q", "ttl_ms", 7_200_000))
+        await heard.wait_for(1)
+        add = encoded("ADDJOB", "q", "x", 0)
+        connection.data_received(add)  # gathered
+        connection.data_received(add * 3)  # behind that: in its own share
+        replies = await heard.wait_for(5)
+        assert [reply[-6:] for reply in replies[1:]] == [b"0079SQ"] * 4, "120 minutes"
+
+    with_clients(tmp_path, 1, scene)

@@ -2,10 +2,8 @@
 
 Every request carries its secret, so every request is an attempt. Not every one can be counted as a guess: a client
 whose key is right would have to wait with those who guess from its address. So what a connection sent last and was
-right is remembered with the connection, as a digest, and needs no place; anything else does.
-
-Of clients that speak HTTP/2 or WebSocket, which another server reads (wire/others.py), neither address nor connection
-is known here. They are all one address, with a rate of its own.
+right is remembered with the connection, as a digest, and needs no place; anything else does. That holds for HTTP/2 and
+WebSocket, too: a tunnel knows whose it is (wire/tunnel.py).
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Final
 
 from esker.errors import EskerError
 from esker.fronts.access import ANYONE
-from esker.fronts.guesses import MANY, Place, penalty_s
+from esker.fronts.guesses import Place, penalty_s
 from esker.fronts.http.calls import Call
 from esker.fronts.http.errors import HttpError
 from esker.fronts.http.peers import Peer
@@ -86,8 +84,7 @@ def look(call: Call, peer: Peer, place: Place, secret: bytes) -> bool:
         return False
     place.cancel()
     call.key = key
-    if peer.address is not MANY:
-        peer.proven, peer.failures = key.digest, 0
+    peer.proven, peer.failures = key.digest, 0
     return True
 
 

@@ -136,9 +136,7 @@ class Connection(asyncio.Protocol):
         self.server.take_arrived()
         self.closing = True
         self.transport = None
-        if self._waiter is not None:
-            self._waiter.cancel()
-            self._waiter = self._encode = None
+        self._end_wait()
         if self.congestion is not None:
             self.congestion.cancel()
         self._drop_input()
@@ -148,14 +146,11 @@ class Connection(asyncio.Protocol):
         """The client sends no more. What it sent is executed and answered; what it waits for is not."""
         self.server.take_arrived()
         self._ended = True
-        if self._waiter is not None:
-            self._waiter.cancel()
         if self.gathered is not None:
             self.server.gathering.flush()
-        if self.queued:
-            return True
-        self.closing = True
-        return bool(self.unsettled or self.out)
+        if not self.queued:
+            self._finish()
+        return bool(self.unsettled or self.out or not self.closing)
 
     def pause_writing(self) -> None:
         """The soft limit of unread replies is reached: from now on the time runs."""
@@ -193,6 +188,8 @@ class Connection(asyncio.Protocol):
             self._waiting_bytes += len(data)
             if self._waiting_bytes > WAITING_BYTES_MAX:
                 self._stop_reading()
+            elif self.held:
+                self._read_on()  # it may wait for long, and who is not read is not seen to leave
             if not self.held:
                 self._wait_for_turn()
             return
@@ -216,12 +213,18 @@ class Connection(asyncio.Protocol):
             self.server.gathering.flush()
         while self._may_run():
             if self._at == len(self._commands) and not self._parse_next():
-                if self._ended:
-                    self.closing = True
                 break
-            if self._run(until_ns) >= until_ns and self._has_input():
-                return self._may_run()
+            if self._run(until_ns) >= until_ns and self._has_input() and self._may_run():
+                return True
+        if self._ended:
+            self._finish()
         return False
+
+    def _finish(self) -> None:
+        """Its input has ended and this is as far as it can be executed. A login that is under way is still told."""
+        if self.waits_for_jobs or not self.held:
+            self._end_wait()
+            self.closing = True
 
     def _may_run(self) -> bool:
         return not (self.held or self.closing)
@@ -420,6 +423,12 @@ class Connection(asyncio.Protocol):
         self.held = True
         self._waiter = waiter
 
+    def _end_wait(self) -> None:
+        """The client has left, or is to: what it waits for does not come any more."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+            self._waiter = self._encode = None
+
     def wait_for_jobs(self, topics: Sequence[bytes], timeout_ms: int, encode: Callable[[Leased], bytes]) -> None:
         self._encode = encode
         self.hold(self.broker.wait_for_jobs(topics, timeout_ms, self._delivered, taker=self.taker))
@@ -445,7 +454,7 @@ class Connection(asyncio.Protocol):
     def resume(self) -> None:
         """Goes on with what came while it was held; in a turn of its own, as `release` may run inside another's."""
         self.held = self.postponed = False
-        if self._has_input():
+        if self._has_input() or self._ended:
             self._wait_for_turn()
 
     # -- replying
@@ -502,8 +511,7 @@ class Connection(asyncio.Protocol):
         """Ends without executing more; what it was promised still goes out, what it waits for does not."""
         self.server.take_arrived()
         self.closing = True
-        if self._waiter is not None:
-            self._waiter.cancel()
+        self._end_wait()
         self.close_when_flushed()
 
     def kill(self) -> None:

@@ -419,7 +419,8 @@ class Connection(asyncio.Protocol):
             self._break(HttpError(400, "invalid_request", "this is no proxy"))
             return b""
         offers = b"".join(value.lower() for name, value in exchange.headers if name == b"upgrade")
-        socket = exchange.method == "GET" and offers == b"websocket" and self._answering is None and not self._waiting
+        alone = self._answering is None and not self._waiting and not self.full  # whose answers it has taken
+        socket = exchange.method == "GET" and offers == b"websocket" and alone
         line = b"%b %b HTTP/%b\r\n" % (exchange.method.encode(), exchange.target, b"1.0" if exchange.old else b"1.1")
         headers = b"".join(b"%b: %b\r\n" % each for each in exchange.headers if socket or each[0] != b"upgrade")
         if socket:
@@ -438,7 +439,7 @@ class Connection(asyncio.Protocol):
             self._refuse(too_many())
             return
         self.transport.pause_reading()  # at once: more may be read before the task begins
-        tunnel = Tunnel(self.server.others, self.transport)
+        tunnel = Tunnel(self.server.others, self.transport, self.peer)
         if head:
             opening, marking = b"%b%b: %b\r\n\r\n%b" % (head, NAME, tunnel.mark, behind), None
         else:
@@ -454,31 +455,34 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float:
-        """Of one that is idle; known to a second."""
-        return self._since if self._deadline else self.loop.time()
+        """Of one that is idle; known to a second. Whoever takes what it was answered is not."""
+        takes = self.transport.get_write_buffer_size() != self._unsent
+        return self._since if self._deadline and not takes else self.loop.time()
 
-    def _expect(self, seconds: float) -> None:
+    def _expect(self, seconds: float, now: float | None = None) -> None:
         """Something must have happened by then."""
-        self._since = self.loop.time()
+        self._since = self.loop.time() if now is None else now
         self._deadline = self._since + seconds
 
     def look(self, now: float) -> None:
         """Ends it when it takes too long to send a request, to go, or to take anything of what it was answered."""
         unsent = self.transport.get_write_buffer_size()
-        if unsent != self._unsent or not unsent:
+        takes = unsent != self._unsent
+        if takes or not unsent:
             if self._unsent - unsent >= MOVED_BYTES or not unsent:
                 self.moved_at = now
             self._unsent, self._stalls_since = unsent, now
             if self.full:
                 self.server.unsent.owe(self, unsent)
+        rests = self.idle and self._reading is None
+        if rests and (not self._deadline or (takes and self._broken is None)):
+            self._expect(self.server.idle_s, now)  # unless a request comes, which sets another time
         late = self._deadline and now > self._deadline and not self._stopped
         if late or now - self._stalls_since > self.server.stall_s or self._body_stalls(now):
             self.transport.abort()
             return
         if self._reading is not None:
             self._reading.nudge()
-        elif not self._deadline and self.idle:
-            self._expect(self.server.idle_s)  # unless a request comes, which sets another time
 
     def _body_stalls(self, now: float) -> bool:
         """In each window a body must end, or bring a little. While we do not read it has all time."""

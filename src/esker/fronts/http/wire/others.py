@@ -18,6 +18,7 @@ from granian.net import SocketHolder  # type: ignore[attr-defined]  # re-exporte
 from granian.server.embed import Server
 
 from esker.fronts.http.calls import Receive, Send
+from esker.fronts.http.peers import PEER
 from esker.fronts.http.wire.carried import PIECE_BYTES, Carried, CarrierLimits
 from esker.fronts.http.wire.heads import HEAD_BYTES_MAX
 from esker.fronts.http.wire.marking import NAME
@@ -118,6 +119,7 @@ def _of_its_own(others: Others, application: Application) -> Application:
         tunnel = _tunnel_of(others, scope)
         if tunnel is None:
             return  # somebody found this socket and came by no tunnel, or its client has left
+        scope[PEER] = tunnel.peer
         raw = scope["raw_path"]
         if isinstance(raw, bytes) and b"%" in raw:
             scope["path"] = decoded_path(raw)  # granian's has its slashes decoded too

@@ -16,6 +16,7 @@ from esker.fronts.http.wire.marking import Marking
 
 if TYPE_CHECKING:
     from esker.fronts.http.arrivals import Arriving
+    from esker.fronts.http.peers import Peer
     from esker.fronts.http.wire.carried import Carried
     from esker.fronts.http.wire.others import Others
 
@@ -29,13 +30,14 @@ class Tunnel:
 
     __slots__ = (
         "_client_full", "_near_full", "_open", "_others", "_reads_client", "_stalls_since", "_unheard", "_unsent",
-        "arriving", "client", "mark", "marking", "near", "owed", "quiet_since", "sending",
+        "arriving", "client", "mark", "marking", "near", "owed", "peer", "quiet_since", "sending",
     )  # fmt: skip
     near: asyncio.Transport  # to granian, once it is connected
 
-    def __init__(self, others: Others, client: asyncio.Transport) -> None:
+    def __init__(self, others: Others, client: asyncio.Transport, peer: Peer) -> None:
         self._others = others
         self.client = client
+        self.peer = peer
         self.mark = secrets.token_hex(8).encode()
         self.marking: Marking | None = None  # of HTTP/2
         self.owed = 0  # bytes of answers that the client has not taken

@@ -55,9 +55,10 @@ def addjobs(client: Connection, commands: list[list[bytes]], at: int) -> list[by
         payloads.append(arguments[2])
     if len(payloads) < 2 or client.server.leaving:
         return []
-    reply = client.broker.handle(EnqueueAlike(queue, payloads, RETRY_MS, TTL_MS))
+    ttl_ms, retry_ms = defaults(client.broker, queue)
+    reply = client.broker.handle(EnqueueAlike(queue, payloads, retry_ms, ttl_ms))
     if type(reply) is Added:
-        return client.ids.added(reply.ids, TTL_MS, RETRY_MS)
+        return client.ids.added(reply.ids, ttl_ms, retry_ms)
     return [addjob(client, arguments) for arguments in commands[at : at + len(payloads)]]
 
 

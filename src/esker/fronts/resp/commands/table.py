@@ -71,7 +71,7 @@ class Entry:
 
     __slots__ = (
         "always", "at_once", "blind", "calls", "command", "failures", "handler", "least", "most", "no_auth",
-        "no_monitor", "no_multi", "ns", "together", "write",
+        "no_monitor", "no_multi", "ns", "reads", "together", "write",
     )  # fmt: skip
 
     def __init__(self, command: Command) -> None:
@@ -86,6 +86,7 @@ class Entry:
         self.blind = "blind" in command.flags
         self.at_once = "at-once" in command.flags
         self.no_multi = "no-multi" in command.flags or command.flags.isdisjoint(("write", "fast"))
+        self.reads = not command.flags.isdisjoint(("readonly", "blocking"))  # its reply may hold payloads
         self.write = "write" in command.flags
         self.calls = 0
         self.failures = 0
