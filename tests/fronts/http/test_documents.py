@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 
+import httpx
+
+from esker.columns import jobs, records
+from esker.engine import limits
+from esker.fronts.http.endpoints import bulk, snapshots
 from esker.fronts.http.openapi import describe
 from esker.fronts.http.table import ROUTES
 from tests.fronts.http.web import Web, part
+from tests.fronts.http.web import listed as entries
 
 
 def test_every_route_is_in_the_document(one: Web) -> None:
@@ -38,3 +44,43 @@ def test_the_page_names_every_path_and_fetches_nothing(one: Web) -> None:
     assert "<script" not in response.text
     assert "http://" not in response.text
     assert "https://" not in response.text
+
+
+def test_a_node_that_wants_no_key_does_not_ask_for_one(one: Web, guarded: httpx.Client) -> None:
+    def asking(document: dict[str, object]) -> set[str]:
+        paths = part(document, "paths")
+        return {path for path in paths for operation in part(paths, path).values() if "security" in operation}
+
+    assert asking(one.client.get("/openapi.json").json()) == set()
+    assert asking(guarded.get("/openapi.json").json()) == {
+        route.path for route in ROUTES if not (route.public or route.probe)
+    }
+
+
+def test_columns_are_listed_as_they_are() -> None:
+    assert tuple(records.FIELDS) == bulk.COLUMNS
+    assert tuple(jobs.FIELDS) == snapshots.COLUMNS
+
+
+def test_bounds_are_those_of_the_server() -> None:
+    schemas = part(part(describe(ROUTES), "components"), "schemas")
+
+    def field(body: str, name: str) -> dict[str, object]:
+        return part(part(part(schemas, body), "properties"), name)
+
+    listed = field("WriteBody", "records")
+    assert (listed["minItems"], listed["maxItems"]) == (1, limits.ENQUEUE_JOBS_MAX)
+    assert field("ClaimBody", "max")["maximum"] == 2**64 - 1
+    assert field("ClaimBody", "node")["maxLength"] == limits.NODE_BYTES_MAX
+    assert "additionalProperties" not in part(schemas, "WriteBody"), "unknown fields are ignored"
+    assert [each["required"] for each in entries(part(schemas, "DeleteBody"), "anyOf")] == [["before_seq"], ["match"]]
+
+
+def test_links_lead_to_operations_that_are_there() -> None:
+    document = describe(ROUTES)
+    paths = part(document, "paths")
+    operations = [operation for path in paths for operation in part(paths, path).values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    links = re.findall(r"'operationId': '(\w+)', 'parameters': \{'path", str(document))
+    assert {"get_topic", "read_diff", "ack_jobs", "delete_snapshot", "get_router"} <= set(links) <= set(names)

@@ -6,7 +6,7 @@ from html import escape
 
 import msgspec
 
-from esker.fronts.http.openapi import Schema
+from esker.fronts.http.schemas import Schema
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }

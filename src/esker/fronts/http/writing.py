@@ -10,14 +10,20 @@ from esker.engine.meta import meta_problem
 from esker.engine.replies import Written
 from esker.fronts.access import Scope
 from esker.fronts.http.answers import WrittenAnswer
-from esker.fronts.http.bodies import NO_META, AnyWriteBody, PlainRecordBody, PlainWriteBody, RecordBody, WriteBody
+from esker.fronts.http.bodies import (
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    NO_META,
+    AnyWriteBody,
+    PlainRecordBody,
+    PlainWriteBody,
+    RecordBody,
+    WriteBody,
+)
 from esker.fronts.http.calls import Call
 from esker.fronts.http.configs import DEFAULT, to_config
 from esker.fronts.http.errors import HttpError, invalid
 from esker.fronts.http.payloads import compact
 from esker.fronts.http.selectors import encoded
-
-IDEMPOTENCY_KEY_BYTES_MAX = 256
 
 
 def to_append(call: Call, name: bytes, body: WriteBody | PlainWriteBody, header_key: bytes | None = None) -> Append:
