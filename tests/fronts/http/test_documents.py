@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import httpx
+import msgspec
 
 from esker.columns import jobs, records
 from esker.engine import limits
+from esker.fronts.http import page
 from esker.fronts.http.endpoints import bulk, snapshots
 from esker.fronts.http.openapi import describe
+from esker.fronts.http.streams import messages, watch
 from esker.fronts.http.table import ROUTES
 from tests.fronts.http.web import Web, part
 from tests.fronts.http.web import listed as entries
@@ -84,3 +88,27 @@ def test_links_lead_to_operations_that_are_there() -> None:
     assert len(set(names)) == len(names)
     links = re.findall(r"'operationId': '(\w+)', 'parameters': \{'path", str(document))
     assert {"get_topic", "read_diff", "ack_jobs", "delete_snapshot", "get_router"} <= set(links) <= set(names)
+
+
+def test_the_contents_of_the_page_lead_to_every_operation(one: Web) -> None:
+    text = one.client.get("/docs").text
+    targets = set(re.findall(r'id="([^"]+)"', text))
+    links = re.findall(r'href="#([^"]+)"', text)
+    assert len([link for link in links if link.startswith("op-")]) == len(ROUTES)
+    assert set(links) <= targets
+
+
+def test_the_page_tells_every_event_and_message_of_streams() -> None:
+    streams = Path(watch.__file__).parent
+    source = "".join((streams / name).read_text() for name in ("watch.py", "work.py"))
+    sent = set(re.findall(r'(?:frame\(|event = |event, data = )b"([a-z-]+)"', source))
+    assert sent == {name for name, _ in (*messages.WATCH_EVENTS, *messages.WORK_EVENTS)}
+    operations = set(re.findall(r'op\\?"\s*:\s*\\?"(\w+)', (streams / "socket.py").read_text()))
+    assert operations <= {name for name, _ in messages.ANSWERS}
+
+
+def test_the_examples_of_the_page_are_taken() -> None:
+    """Each sample is a body that its struct decodes."""
+    kinds = {route.body.__name__: route.body for route in ROUTES if route.body is not None}
+    for name, text in page.SAMPLES.items():
+        msgspec.json.decode(text, type=kinds[name])
