@@ -74,7 +74,8 @@ _ERROR_HEADERS: Final[dict[int, Schema]] = {
 }
 _STATUS_WORDS: Final = {
     200: "done", 201: "made", 400: "the request is not valid", 401: "a known key is needed",
-    403: "this key may not", 404: "it is not there", 405: "not with this method", 406: "no such form",
+    403: "this key may not, or a page of another site", 404: "it is not there",
+    405: "not with this method", 406: "no such form",
     409: "what is there does not allow it", 410: "some of it is lost", 413: "the body is too large",
     415: "the body is not JSON", 422: "the topic is full", 429: "a limit is reached", 501: "not installed",
     503: "not now", 101: "a WebSocket", 202: "it will be done", 507: "the disk has no room for it",

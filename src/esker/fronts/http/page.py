@@ -15,7 +15,8 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 code, pre { font: 14px/1.4 ui-monospace, monospace } pre { background: #f5f5f3; padding: .8rem; overflow: auto }
 h2 { border-top: 1px solid #ddd; padding-top: 1rem; font-size: 1.1rem } h2 b { color: #06507a }
-table { border-collapse: collapse } td, th { text-align: left; padding: .1rem 1rem .1rem 0; vertical-align: top }
+table { border-collapse: collapse; margin: .6rem 0 }
+td, th { text-align: left; padding: .1rem 1rem .1rem 0; vertical-align: top }
 nav { columns: 2; font-size: 14px } nav div { break-inside: avoid; margin-bottom: .6rem } nav a { display: block }
 a { color: #06507a } nav a { text-decoration: none; overflow-wrap: anywhere }
 """
@@ -48,6 +49,7 @@ def render(document: Schema) -> str:
         "<!doctype html><html lang=en><head><meta charset=utf-8><title>Esker: HTTP API</title>",
         f"<style>{_STYLE}</style></head><body><h1>Esker: HTTP API</h1>",
         '<p>The same as a document for programs: <a href="/openapi.json">/openapi.json</a>.</p>',
+        "<p>In the examples <code>$ESKER</code> is the address of the node, and <code>$KEY</code> your key.</p>",
         _contents(listed),
         *(_operation(*each) for each in listed),
         _streams(),
@@ -86,9 +88,9 @@ def _operation(path: str, method: str, operation: Schema) -> str:
     return (
         f'<h2 id="op-{_id(operation)}"><b>{escape(method.upper())}</b> <code>{escape(path)}</code></h2>'
         f"<p>{escape(str(operation['summary']))}</p>"
-        f"{'<p>Body:' + _links(body) + '</p>' if body is not None else ''}"
+        f"{'<p>Body: ' + (_links(body) or _media(body)) + '</p>' if body is not None else ''}"
         f"<table>{rows}</table><table>{answers}</table>"
-        f"<pre>{escape(_example(path, method, operation))}</pre>"
+        f"{'' if '101' in responses else '<pre>' + escape(_example(path, method, operation)) + '</pre>'}"
     )
 
 
@@ -170,6 +172,11 @@ def _links(part: object) -> str:
     """Links to every schema that a part of the document refers to."""
     names = sorted(_references(part))
     return "".join(f' <a href="#{escape(name)}">{escape(name)}</a>' for name in names)
+
+
+def _media(body: object) -> str:
+    assert isinstance(body, dict)
+    return ", ".join(f"<code>{escape(media)}</code>" for media in body["content"])
 
 
 def _references(part: object) -> set[str]:

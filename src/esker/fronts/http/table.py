@@ -208,7 +208,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="WEBSOCKET", path="/v0/ws", reach=Reach.NAMES,
         says="A WebSocket to follow topics and to write.", stream=socket.socket,
-        statuses=(101,), errors=(),
+        statuses=(101,), errors=(400,),
     ),
     # -- consumers elsewhere
     Route(
