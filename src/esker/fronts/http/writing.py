@@ -110,10 +110,10 @@ def _record(given: RecordBody, origin: bytes, position: int) -> NewRecord:
 
 
 def _idempotency_key(body: AnyWriteBody, header: bytes | None) -> bytes:
-    if body.idempotency_key is not None:
-        return encoded(body.idempotency_key, "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     if header is not None and len(header) > IDEMPOTENCY_KEY_BYTES_MAX:
         raise invalid(f"Idempotency-Key has {len(header)} bytes; at most {IDEMPOTENCY_KEY_BYTES_MAX}")
+    if body.idempotency_key is not None:
+        return encoded(body.idempotency_key, "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     return header or b""
 
 
