@@ -22,6 +22,7 @@ from esker.fronts.http.endpoints import loads
 from esker.journal.disk import RealDisk
 from esker.node import loading
 from esker.node.directory import FREE_BYTES_MIN
+from esker.node.staging import Manifest, Staging
 from esker.testing.broker import Broker
 from esker.testing.faults import FaultyDisk
 from tests.loads import Loader, error, stream
@@ -276,6 +277,31 @@ def test_a_disk_that_is_nearly_full_takes_no_parts(tmp_path: Path) -> None:
         disk.limit_space(None)
         loader.run(_rows(10), topic="q", type="queue")
         assert len(_drain(broker, "q")) == 10
+
+
+class _Swept(RealDisk):
+    """Just before a file is made, another thread removes its folders, which are empty."""
+
+    def __init__(self) -> None:
+        self.sweeps = 0
+
+    def open(self, path: Path, create: bool = False) -> int:
+        if create and not self.sweeps:
+            self.sweeps += 1
+            path.parent.rmdir()
+            path.parent.parent.rmdir()
+        return super().open(path, create)
+
+
+def test_a_commit_makes_its_folder_again_when_another_batch_has_just_removed_it(tmp_path: Path) -> None:
+    disk = _Swept()
+    staging = Staging(tmp_path / "loads", disk)
+    manifest = Manifest(
+        load="l", batch=1, parts=[], topic=b"q", kind=None, create=True, config=None, value_format=None, share=0.5
+    )
+    staging.write_manifest(manifest)
+    assert disk.sweeps == 1
+    assert staging.manifest(manifest.place) == manifest
 
 
 class _FullForParts(RealDisk):

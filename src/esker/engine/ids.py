@@ -22,6 +22,7 @@ TOPIC_MASK = 0xFFFFFF
 PLACE_MASK = TOPIC_MASK << 10 | PARTITION_MASK  # of both
 SLOT_MASK = (1 << TOPIC_SHIFT) - 1  # partition and seq: what names a job within its topic
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ULID_PATTERN = f"[0-7][{_ALPHABET}{_ALPHABET[10:].lower()}]{{25}}"  # either case
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 
 

@@ -39,15 +39,18 @@ DEAR: Final = 4  # times that a row with any of these costs what others do
 DEAR_COLUMNS: Final = frozenset({"delay_ms", "max_deliveries", "tag", "node", "meta", "key"})
 CHUNK_BYTES: Final = 1 << 20
 
+_CREATE_TRIES: Final = 100  # each fails only if a batch of the same load left in this very moment
 _MANIFEST = "commit.json"
 _PART_SUFFIX = ".arrow"
 _UPLOAD = ".upload"
-_LOAD_PATTERN = re.compile(rf"[A-Za-z0-9._\-]{{1,{limits.LOAD_NAME_BYTES_MAX}}}")
-_ATTEMPT_PATTERN = re.compile(r"[0-9a-f]{1,64}")
+LOAD_PATTERN: Final = rf"[A-Za-z0-9._\-]{{1,{limits.LOAD_NAME_BYTES_MAX}}}"
+ATTEMPT_PATTERN: Final = r"[0-9a-f]{1,64}"
 _DIGEST_CHARS: Final = 32  # hexadecimal; a checksum has 64, so that the two can be told apart
-_PART = rf"[0-9]{{1,18}}-[0-9a-f]{{1,64}}(?:\.([0-9a-f]{{{_DIGEST_CHARS}}}))?"
-_PART_PATTERN = re.compile(_PART)
-_PART_FILE = re.compile(rf"(?P<name>{_PART})(?:\.(?P<checksum>[0-9a-f]{{64}}))?\.arrow")
+PART_PATTERN: Final = rf"[0-9]{{1,18}}-{ATTEMPT_PATTERN}(?:\.([0-9a-f]{{{_DIGEST_CHARS}}}))?"
+_LOAD = re.compile(LOAD_PATTERN)
+_ATTEMPT = re.compile(ATTEMPT_PATTERN)
+_PART = re.compile(PART_PATTERN)
+_PART_FILE = re.compile(rf"(?P<name>{PART_PATTERN})(?:\.(?P<checksum>[0-9a-f]{{64}}))?\.arrow")
 NUMBER_MAX: Final = 10**18 - 1
 
 ValueFormat = Literal["json", "text"]
@@ -67,14 +70,14 @@ class Place(NamedTuple):
 
 
 def load_problem(load: str) -> str | None:
-    if _LOAD_PATTERN.fullmatch(load) is None:
+    if _LOAD.fullmatch(load) is None:
         most = limits.LOAD_NAME_BYTES_MAX
         return f"load {load[:64]!r} is no name of a load: 1 to {most} ASCII letters, digits or . _ -"
     return None
 
 
 def attempt_problem(attempt: str) -> str | None:
-    if _ATTEMPT_PATTERN.fullmatch(attempt) is None:
+    if _ATTEMPT.fullmatch(attempt) is None:
         return f"attempt is {attempt[:80]!r}; expected 1 to 64 hexadecimal digits"
     return None
 
@@ -86,7 +89,7 @@ def part_name(number: int, attempt: str, topic: bytes | None) -> str:
 
 def fits_topic(name: str, topic: bytes | None) -> bool:
     """Whether a part of this name may be committed into `topic`; None: into those that its rows name."""
-    found = _PART_PATTERN.fullmatch(name)
+    found = _PART.fullmatch(name)
     return found is not None and (found[1] is None or (topic is not None and found[1] == _digest(topic)))
 
 
@@ -96,7 +99,7 @@ def _digest(topic: bytes) -> str:
 
 def part_number(name: str) -> int | None:
     """Of a part by its full name; None when it is no such name."""
-    return int(name.partition("-")[0]) if _PART_PATTERN.fullmatch(name) is not None else None
+    return int(name.partition("-")[0]) if _PART.fullmatch(name) is not None else None
 
 
 def chunk_rows(share: float, columns: Set[str]) -> int:
@@ -184,12 +187,18 @@ class Staging:
         path = self.folder(place) / f"{name}.{self._uploads}{_UPLOAD}"
         self.check_room()
         with _told("stage"):
-            while True:
+            return ReceivedFile(self, path, self._create(path))
+
+    def _create(self, path: Path) -> int:
+        """Opens a new file, in a folder that may have to be made."""
+        for _ in range(_CREATE_TRIES):
+            try:
                 make_directory(self._disk, path.parent)
-                try:
-                    return ReceivedFile(self, path, self._disk.open(path, create=True))
-                except FileNotFoundError:
-                    continue  # another thread has just removed the folder, because it was empty
+                return self._disk.open(path, create=True)
+            except FileNotFoundError:
+                continue  # another thread has just removed the folder, or that above, because it was empty
+        make_directory(self._disk, path.parent)
+        return self._disk.open(path, create=True)
 
     def check_room(self) -> None:
         root = self._root
@@ -247,8 +256,7 @@ class Staging:
         folder = self.folder(manifest.place)
         fresh = folder / f"{_MANIFEST}{_UPLOAD}"
         with _told("commit"):
-            make_directory(self._disk, folder)
-            fd = self._disk.open(fresh, create=True)
+            fd = self._create(fresh)
             try:
                 text = _encode(manifest)
                 write_all(self._disk, fd, _encode(_Sealed(sha256(text).hexdigest(), msgspec.Raw(text))), 0)

@@ -152,3 +152,9 @@ def test_odd_paths_and_queries_harm_nobody(one: Web) -> None:
         assert one.client.get(path).status_code in (400, 404, 405)
     for query in ("?touch=%ff", "?&&==&a", "?prefix=%ff%fe", "?page_size=", "?cursor="):
         assert one.client.get(f"/v0/topics{query}").status_code == 200
+
+
+def test_a_key_in_the_header_has_its_bound_even_where_the_body_has_one(one: Web, topic: str) -> None:
+    body = {"records": [{"data": 1}], "idempotency_key": "k"}
+    refused = one.refused("POST", f"/v0/topics/{topic}", body, status=400, Idempotency_Key="k" * 257)
+    assert "Idempotency-Key has 257 bytes" in str(refused.message)

@@ -225,6 +225,7 @@ def test_deletion_by_seq_and_by_tag(web: Web, topic: str) -> None:
     "body",
     [
         {}, {"match": ["tag", "Glob", "a"]}, {"match": ["tag", "Glob", "*a*"]}, {"match": ["tag", "Like", "a"]},
+        {"match": ["tag", "Glob", ""]},
         {"match": ["node", "Eq", "a"]}, {"match": ["tag", "Eq"]}, {"match": 5}, {"match": ["tag", "Eq", 5]},
         {"before_seq": -1}, {"before_seq": "1"}, {"match": "x" * 257},
     ],

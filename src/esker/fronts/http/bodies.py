@@ -5,25 +5,76 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from esker.engine import limits
+from esker.engine.ids import ULID_PATTERN
+from esker.fronts.http.names import TOPIC_PATTERN
+from esker.fronts.http.schemas import Schema, whole
+
 NO_META = Raw()
 """Of a record that brings none: known by its identity, so that it costs nothing."""
 
-Unsigned = Annotated[int, Meta(ge=0)]
-"""At most `UNSIGNED_MAX`, which is more than such a constraint can say: bodies look at it themselves."""
+
+def extra(**schema: object) -> Meta:
+    """What else the document says of a field: that which is not checked while it is decoded, but where it is used."""
+    return Meta(extra_json_schema=schema)
+
+
+def text_of(most: int, least: int = 0) -> Meta:
+    """Of a text whose bounds are in bytes. JSON Schema can only count characters, which are never more."""
+    bounds = {"maxLength": most, "description": f"at most {most} bytes as UTF-8"}
+    return Meta(extra_json_schema={**bounds, "minLength": least} if least else bounds)
+
+
+def both(*names: str) -> Schema:
+    """All of these fields are there, and none is null."""
+    return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
+
+
+_EXACT: Final[Schema] = {"type": "string", "maxLength": limits.TAG_BYTES_MAX}
+_GLOB: Final[Schema] = {"type": "string", "maxLength": limits.TAG_BYTES_MAX + 1}
+_SHORT: Final[Schema] = {
+    "description": f"a tag, or the begin of one and a *; at most {limits.TAG_BYTES_MAX} bytes as UTF-8, without the *",
+    "anyOf": [_EXACT, {**_GLOB, "pattern": r"\*$"}],
+}
+_LONG: Final[Schema] = {
+    "minItems": 3,
+    "maxItems": 3,
+    "anyOf": [
+        {"prefixItems": [{"const": "tag"}, {"const": "Eq"}, _EXACT]},
+        {"prefixItems": [{"const": "tag"}, {"const": "Glob"}, {**_GLOB, "pattern": r"^[^*]*\*$"}]},
+    ],
+}
+LEASE_PATTERN: Final = r"lease_([0-9a-f]{1,32})"
+WIDE_LEASE_PATTERN: Final = r"lease_([0-9a-f]{1,3})-([0-9a-f]{1,12})-([0-9a-f]{1,32})"  # of several partitions
 
 UNSIGNED_MAX = (1 << 64) - 1
+Unsigned = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": UNSIGNED_MAX})]
+"""At most `UNSIGNED_MAX`, which is more than such a constraint can check: bodies do so themselves."""
+
 Signed32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-Nodes = str | list[str]
-Selector = str | list[str]
+TopicName = Annotated[str, extra(pattern=whole(TOPIC_PATTERN))]
+Tag = Annotated[str, text_of(limits.TAG_BYTES_MAX)]
+Node = Annotated[str, text_of(limits.NODE_BYTES_MAX)]
+Holder = Annotated[str, text_of(limits.NODE_BYTES_MAX, least=1)]
+IDEMPOTENCY_KEY_BYTES_MAX = 256
+IdempotencyKey = Annotated[str, text_of(IDEMPOTENCY_KEY_BYTES_MAX)]
+Nodes = Node | list[Node]
+MetaObject = Annotated[Raw, extra(type=["object", "null"], maxProperties=limits.META_KEYS_MAX)]
+Selector = Annotated[str, extra(**_SHORT)] | Annotated[list[str], extra(**_LONG)]  # selectors.py reads it
 """Which tags: "job-1", "job-*", ["tag", "Eq", "job-1"] or ["tag", "Glob", "job-*"]."""
 
+LeaseId = Annotated[str, extra(pattern=whole(f"({LEASE_PATTERN}|{WIDE_LEASE_PATTERN})?"))]
+MessageId = Annotated[str, extra(pattern=whole(ULID_PATTERN))]
+LEASES_MAX = 1000  # in one ack, nack or extend
+LETTERS_MAX = 1000  # sent back at a time
 
-def _check_unsigned(**numbers: int | None) -> None:
+
+def check_unsigned(**numbers: int | None) -> None:
     """Raises ValueError, which decoding turns into the usual error."""
     for name, number in numbers.items():
         if number is not None and number > UNSIGNED_MAX:
@@ -48,11 +99,11 @@ class ConfigBody(msgspec.Struct, kw_only=True):
     lease_ms: Unsigned = 30_000
     claim_jitter_ms: Unsigned = 0
     max_deliveries: Unsigned = 0
-    dead_letter: str | None = None
+    dead_letter: TopicName | None = None
     leases_durable: bool = False
 
     def __post_init__(self) -> None:
-        _check_unsigned(
+        check_unsigned(
             ttl_ms=self.ttl_ms, cap_records=self.cap_records, cap_bytes=self.cap_bytes,
             idempotency_window_ms=self.idempotency_window_ms, lease_ms=self.lease_ms,
             claim_jitter_ms=self.claim_jitter_ms, max_deliveries=self.max_deliveries,
@@ -61,9 +112,9 @@ class ConfigBody(msgspec.Struct, kw_only=True):
 
 class RecordBody(msgspec.Struct, gc=False):
     data: Raw
-    tag: str | None = None
-    node: str | None = None
-    meta: Raw = msgspec.field(default_factory=lambda: NO_META)  # a plain default would show in the schema
+    tag: Tag | None = None
+    node: Node | None = None
+    meta: MetaObject = msgspec.field(default_factory=lambda: NO_META)  # a plain default would show in the schema
 
 
 class PlainRecordBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -75,15 +126,15 @@ class PlainRecordBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class AnyWriteBody(msgspec.Struct, kw_only=True):
     """What a write says beside its records."""
 
-    node: str | None = None
-    idempotency_key: str | None = None
+    node: Node | None = None
+    idempotency_key: IdempotencyKey | None = None
     create: bool | None = None
     config: ConfigBody | None = None
     disable_backpressure: bool = False
 
 
 class WriteBody(AnyWriteBody, kw_only=True):
-    records: list[RecordBody]
+    records: Annotated[list[RecordBody], extra(minItems=1, maxItems=limits.ENQUEUE_JOBS_MAX)]
 
 
 class PlainWriteBody(AnyWriteBody, kw_only=True):
@@ -102,22 +153,24 @@ class DiffBody(msgspec.Struct, kw_only=True):
     max_batch_bytes: Unsigned = 1 << 20
 
     def __post_init__(self) -> None:
-        _check_unsigned(
+        check_unsigned(
             from_seq=self.from_seq, limit=self.limit, wait_ms=self.wait_ms, max_batch_bytes=self.max_batch_bytes
         )
 
 
 class DeleteBody(msgspec.Struct, kw_only=True):
+    rules: ClassVar[Schema] = {"anyOf": [both("before_seq"), both("match")]}
+
     before_seq: Unsigned | None = None
     match: Selector | None = None
 
     def __post_init__(self) -> None:
-        _check_unsigned(before_seq=self.before_seq)
+        check_unsigned(before_seq=self.before_seq)
 
 
 class RouterBody(msgspec.Struct, kw_only=True):
-    source: str
-    dest: str
+    source: TopicName
+    dest: TopicName
     preserve_node: bool = True
     preserve_tag: bool = True
     create_dest: bool = True
@@ -127,30 +180,34 @@ class RouterBody(msgspec.Struct, kw_only=True):
 
 
 class ReplayBody(msgspec.Struct, kw_only=True):
-    ids: list[str] | None = None
-    count: Unsigned | None = None
+    rules: ClassVar[Schema] = {"oneOf": [both("ids"), both("count")]}
+
+    ids: Annotated[list[MessageId], extra(minItems=1, maxItems=LETTERS_MAX)] | None = None
+    count: Annotated[int, extra(minimum=1, maximum=LETTERS_MAX)] | None = None
 
 
 class ClaimBody(msgspec.Struct, kw_only=True):
-    node: str
+    node: Holder
     max: Unsigned = 1
     lease_ms: Unsigned | None = None
 
     def __post_init__(self) -> None:
         if self.max > UNSIGNED_MAX or (self.lease_ms or 0) > UNSIGNED_MAX:
-            _check_unsigned(max=self.max, lease_ms=self.lease_ms)
+            check_unsigned(max=self.max, lease_ms=self.lease_ms)
 
 
 class AckBody(msgspec.Struct, kw_only=True):
     """`seqs` may be left out only where `lease_ids` say it all: in a queue of several partitions."""
 
-    node: str
-    seqs: list[Unsigned] | None = None
-    lease_ids: list[str] | None = None
+    rules: ClassVar[Schema] = {"anyOf": [both("seqs"), both("lease_ids")]}
+
+    node: Holder
+    seqs: Annotated[list[Unsigned], extra(maxItems=LEASES_MAX)] | None = None
+    lease_ids: Annotated[list[LeaseId], extra(maxItems=LEASES_MAX)] | None = None
 
     def __post_init__(self) -> None:
         if self.seqs and max(self.seqs) > UNSIGNED_MAX:
-            _check_unsigned(seqs=max(self.seqs))
+            check_unsigned(seqs=max(self.seqs))
 
 
 class NackBody(AckBody, kw_only=True):
@@ -158,7 +215,7 @@ class NackBody(AckBody, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_unsigned(delay_ms=self.delay_ms)
+        check_unsigned(delay_ms=self.delay_ms)
 
 
 class ExtendBody(AckBody, kw_only=True):
@@ -166,4 +223,4 @@ class ExtendBody(AckBody, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_unsigned(lease_ms=self.lease_ms)
+        check_unsigned(lease_ms=self.lease_ms)

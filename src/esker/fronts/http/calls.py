@@ -30,6 +30,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 QUERY_BYTES_MAX: Final = 64 * 1024
+NUMBER_DIGITS_MAX: Final = 20  # of a number in a query: what 64 bits can hold
 _DRAIN_S_MAX = 30.0  # how long the rest of a body that is too large is thrown away before the answer
 _TRUE: Final = frozenset({"true", "1"})
 _FALSE: Final = frozenset({"false", "0"})
@@ -172,7 +173,7 @@ class Call:
         if text is None or not text:
             return default
         digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= NUMBER_DIGITS_MAX):
             raise invalid(f"{name} is {text[:40]!r}; expected a whole number, {least} to {most}")
         return min(max(int(text), least), most)
 

@@ -17,14 +17,14 @@ from esker.engine.ids import PARTITION_MASK, PARTITION_SHIFT, TIME_SHIFT, slot
 from esker.engine.limits import SEQ_MAX
 from esker.engine.replies import Delivery
 from esker.fronts.http.answers import encode
+from esker.fronts.http.bodies import LEASE_PATTERN, LEASES_MAX, WIDE_LEASE_PATTERN
 from esker.fronts.http.errors import HttpError, invalid
 from esker.fronts.http.payloads import of_jobs, text
 from esker.fronts.http.selectors import encoded
 
 CLAIM_MAX = 1000
-SEQS_MAX = 1000
-_LEASE = re.compile(r"lease_([0-9a-f]{1,32})")
-_WIDE_LEASE = re.compile(r"lease_([0-9a-f]{1,3})-([0-9a-f]{1,12})-([0-9a-f]{1,32})")
+_LEASE = re.compile(LEASE_PATTERN)
+_WIDE_LEASE = re.compile(WIDE_LEASE_PATTERN)
 
 
 class NamedLeases(NamedTuple):
@@ -87,9 +87,12 @@ def to_holder(node: str) -> bytes:
 
 
 def _check_count(jobs: int) -> None:
-    if jobs > SEQS_MAX:
+    if jobs > LEASES_MAX:
         raise HttpError(
-            400, "batch_too_large", f"{jobs} seqs in one request; at most {SEQS_MAX}", {"seqs": jobs, "max": SEQS_MAX}
+            400,
+            "batch_too_large",
+            f"{jobs} seqs in one request; at most {LEASES_MAX}",
+            {"seqs": jobs, "max": LEASES_MAX},
         )
 
 

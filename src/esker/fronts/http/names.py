@@ -7,11 +7,14 @@ be reached over HTTP and is left out of its lists.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from esker.fronts.http.errors import invalid
 
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,254}")
-_ROUTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>\-]{0,254}")
+TOPIC_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,254}"
+ROUTER_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:>\-]{0,254}"
+_TOPIC = re.compile(TOPIC_PATTERN)
+_ROUTER = re.compile(ROUTER_PATTERN)
 _TOPIC_BYTES = re.compile(_TOPIC.pattern.encode())
 
 

@@ -9,6 +9,8 @@ import msgspec
 
 from esker.fronts.access import Scope
 from esker.fronts.http.calls import Answer, Call
+from esker.fronts.http.queries import Parameter
+from esker.fronts.http.schemas import Schema
 
 Endpoint = Callable[[Call], Coroutine[object, object, Answer]]
 Stream = Callable[[Call], Awaitable[None]]
@@ -23,14 +25,11 @@ class Reach(Enum):
     OWNED = auto()  # what has a name or an id of its own, and belongs to a topic, a key, or the prefixes of a key
 
 
-class Parameter(msgspec.Struct, frozen=True):
-    """One of the query."""
-
+class HeaderTold(msgspec.Struct, frozen=True):
     name: str
-    kind: str  # a type of JSON Schema
     says: str
-    default: str | int | bool | None = None
-    required: bool = False
+    schema: Schema
+    always: bool = True
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +53,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body_optional: bool = False
     answer: type | None = None
     media: str = "application/json"
+    other_media: tuple[str, ...] = ()  # of an answer, if a client asks for it
+    upload: str = ""  # the media type of a body that is not JSON
     query: tuple[Parameter, ...] = ()
+    headers: tuple[Parameter, ...] = ()  # that it looks at
+    told: tuple[HeaderTold, ...] = ()  # headers of its answer
+    makes: tuple[tuple[str, str], ...] = ()  # what it gives a name to: parameters of other paths, and where they are
+    hands: tuple[tuple[str, Schema], ...] = ()  # operations that go on with its answer, and their bodies
     statuses: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = (400,)
 
@@ -63,3 +68,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         """For documents: what the endpoint is called."""
         run = self.endpoint or self.stream
         return getattr(run, "__name__", self.path)
+
+    @property
+    def section(self) -> str:
+        """For documents: the module that its endpoint is in."""
+        run = self.endpoint or self.stream
+        return getattr(run, "__module__", "").rpartition(".")[2]

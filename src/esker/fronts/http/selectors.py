@@ -22,7 +22,7 @@ def to_tags(selector: Selector, field: str) -> Tags:
         operator, text = ("Glob", selector) if selector.endswith("*") else ("Eq", selector)
     elif len(selector) == 3 and selector[0] == "tag" and selector[1] in ("Eq", "Glob"):
         operator, text = selector[1], selector[2]
-        if operator == "Glob" and text.find("*") != len(text) - 1:
+        if operator == "Glob" and (not text.endswith("*") or text.count("*") > 1):
             raise invalid(f"{field} {text[:64]!r} must end with its only *: other patterns are not supported")
     else:
         raise invalid(f'{field} must be ["tag", "Eq", value], ["tag", "Glob", "prefix*"] or a text')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from esker.columns.eventwish import COLUMNS
 from esker.fronts.access import Scope
 from esker.fronts.http import answers, bodies
 from esker.fronts.http.endpoints import (
@@ -20,31 +19,32 @@ from esker.fronts.http.endpoints import (
     snapshots,
     topics,
 )
-from esker.fronts.http.routes import Parameter, Reach, Route
+from esker.fronts.http.queries import Parameter
+from esker.fronts.http.routes import HeaderTold, Reach, Route
+from esker.fronts.http.schemas import Schema
 from esker.fronts.http.streams import events, socket, watch, work
 from esker.fronts.http.streams.columns import ARROW_MEDIA
 from esker.node.planning import Plan
 
-_TOUCH = Parameter("touch", "boolean", "count this as a consumption, which raises the topic's priority")
-_TOKEN = Parameter("token", "string", "the key, for clients that cannot set a header")
-_PAGE: Final = (
-    Parameter("prefix", "string", "only names that begin so"),
-    Parameter("page_size", "integer", "how many, 1 to 1000", 100),
-    Parameter("cursor", "string", "next_cursor of the page before"),
-)
-_RANGE: Final = (
-    Parameter("from", "integer", "the first offset", 1),
-    Parameter("to", "integer", "the offset behind the last; else all there are"),
-    Parameter("epoch", "integer", "refuse when the topic was made again since"),
-    Parameter("columns", "string", "which, in this order, with commas", ",".join(bulk.COLUMNS)),
-    Parameter("tag_prefix", "string", "only records whose tag begins so"),
-    Parameter("since_ms", "integer", "only records that came then or later"),
-    Parameter("until_ms", "integer", "only records that came before"),
-    Parameter("on_gap", "string", "fail or skip where records of the range are lost", "fail"),
-)
+_PAGE: Final = (topics.PREFIX, topics.PAGE_SIZE, topics.CURSOR)
 _TOPIC: Final = "/v0/topics/{topic}"
+_NAMED_TOPIC: Final = (("topic", "$request.path.topic"),)
+_NAMED_BATCH: Final = (("load", "$request.path.load"), ("batch", "$request.path.batch"))
+_CLAIMED: Final[Schema] = {
+    "node": "$request.body#/node",
+    "seqs": ["$response.body#/claimed/0/$seq"],
+    "lease_ids": ["$response.body#/claimed/0/lease_id"],
+}
 _BOTH: Final = Scope.READ | Scope.WRITE
 ARROW: Final = ARROW_MEDIA.decode()
+
+
+def _told(name: str, says: str) -> HeaderTold:
+    return HeaderTold(name, says, {"type": "integer", "minimum": 0})
+
+
+_EPOCH: Final = _told("Esker-Epoch", "of the topic: another one once it was made again")
+_GAPS: Final = HeaderTold("Esker-Gaps", "what of the range is lost, as JSON: first, last, reason", {}, always=False)
 
 
 def _of_topic(verb: str) -> str:
@@ -56,32 +56,32 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="PUT", path=_TOPIC, reach=Reach.NAMES, says="Make a topic, or give it this config.", needs=Scope.ADMIN,
         endpoint=topics.put_topic, body=bodies.ConfigBody, body_optional=True, answer=answers.TopicPutAnswer,
-        statuses=(200, 201), errors=(400, 409),
+        statuses=(200, 201), errors=(400, 409), makes=_NAMED_TOPIC,
     ),
     Route(
         method="GET", path=_TOPIC, reach=Reach.NAMES, says="The state of a topic.", needs=Scope.READ,
-        endpoint=topics.get_topic, answer=answers.TopicAnswer, query=(_TOUCH,), errors=(400, 404),
+        endpoint=topics.get_topic, answer=answers.TopicAnswer, query=(topics.TOUCH,), errors=(400, 404),
     ),
     Route(
         method="GET", path="/v0/topics", reach=Reach.SEEN, says="Topics in order of their names.", needs=Scope.READ,
-        endpoint=topics.list_topics, answer=answers.TopicsAnswer, query=(*_PAGE, _TOUCH),
+        endpoint=topics.list_topics, answer=answers.TopicsAnswer, query=(*_PAGE, topics.TOUCH_ALL),
     ),
     Route(
         method="DELETE", path=_TOPIC, reach=Reach.NAMES,
         says="Remove a topic and the routers at its ends.", needs=Scope.DELETE,
         endpoint=topics.delete_topic, answer=answers.TopicDeletedAnswer, errors=(400, 409),
-        query=(Parameter("if_empty", "boolean", "refuse when it holds anything", False),),
+        query=(topics.IF_EMPTY,),
     ),
     # -- records
     Route(
         method="POST", path=_TOPIC, reach=Reach.NAMES, says="Write records: all of them, or none.", needs=Scope.WRITE,
         endpoint=records.write_records, body=bodies.WriteBody, answer=answers.WrittenAnswer, statuses=(200, 201),
-        errors=(400, 404, 422), query=(Parameter("return_seqs", "boolean", "list every seq", True),),
+        errors=(400, 404, 422), query=(records.RETURN_SEQS,), headers=(records.IDEMPOTENCY_KEY,), makes=_NAMED_TOPIC,
     ),
     Route(
         method="POST", path=_of_topic("diff"), reach=Reach.NAMES, says="The records behind a seq.", needs=Scope.READ,
         endpoint=records.read_diff, body=bodies.DiffBody, body_optional=True, answer=answers.DiffAnswer,
-        errors=(400, 404),
+        other_media=(ARROW,), errors=(400, 404, 409, 410, 501),
     ),
     Route(
         method="POST", path=_of_topic("delete"), reach=Reach.NAMES,
@@ -100,19 +100,20 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET", path=_of_topic("records"), reach=Reach.NAMES,
         says="A range of a log, as an Arrow stream.", needs=Scope.READ,
         stream=bulk.read_records, media=ARROW, errors=(400, 404, 406, 409, 410, 501),
-        query=_RANGE,
+        query=bulk.RANGE, told=(_EPOCH, _told("Esker-To", "the offset behind the last"), _GAPS),
     ),
     Route(
         method="GET", path=_of_topic("records/file"), reach=Reach.NAMES,
         says="The next records of a range, as a file of the node.",
         needs=Scope.READ, endpoint=bulk.make_file, answer=bulk.FileAnswer, errors=(400, 404, 409, 410, 501),
-        query=_RANGE,
+        query=bulk.RANGE,
     ),
     Route(
         method="POST", path=_of_topic("snapshots"), reach=Reach.NAMES,
         says="Take a snapshot of the jobs of a queue.", needs=Scope.READ,
         endpoint=snapshots.take_snapshot, body=snapshots.SnapshotBody, body_optional=True,
         answer=snapshots.SnapshotAnswer, statuses=(201,), errors=(400, 404, 409, 501, 507),
+        makes=(("snapshot", "$response.body#/snapshot"), ("chunk", "0")),
     ),
     Route(
         method="GET", path="/v0/snapshots/{snapshot}/{chunk}", reach=Reach.OWNED,
@@ -133,18 +134,15 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET", path="/v0/events", reach=Reach.SEEN,
         says="The history of events, as an Arrow stream.", needs=Scope.READ,
         stream=events.read_events, media=ARROW, errors=(400, 406, 410, 501),
-        query=(
-            Parameter("from", "integer", "the first journal position; else the oldest there is"),
-            Parameter("to", "integer", "the position behind the last; else all that is on disk"),
-            Parameter("columns", "string", "which, in this order, with commas", ",".join(COLUMNS)),
-            Parameter("topics", "string", "only events of these topics, with commas"),
-            Parameter("kinds", "string", "only events of these kinds, with commas"),
-        ),
+        told=(_told("Esker-From", "the first position"), _told("Esker-To", "the position behind the last")),
+        query=(events.FROM, events.TO, events.WANTED_COLUMNS, events.WANTED_TOPICS, events.WANTED_KINDS),
     ),
     # -- queues
     Route(
         method="POST", path=_of_topic("claim"), reach=Reach.NAMES, says="Lease jobs of a queue.", needs=_BOTH,
         endpoint=queues.claim_jobs, body=bodies.ClaimBody, answer=answers.ClaimedAnswer, errors=(400, 404, 409),
+        makes=_NAMED_TOPIC,
+        hands=(("ack_jobs", _CLAIMED), ("nack_jobs", _CLAIMED), ("extend_leases", {**_CLAIMED, "lease_ms": 30_000})),
     ),
     Route(
         method="POST", path=_of_topic("ack"), reach=Reach.NAMES,
@@ -169,7 +167,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="PUT", path="/v0/routers/{router}", reach=Reach.NAMES,
         says="Make a router, or give it these options.", needs=Scope.ADMIN,
         endpoint=routers.put_router, body=bodies.RouterBody, answer=answers.RouterAnswer, statuses=(200, 201),
-        errors=(400, 404, 409),
+        errors=(400, 404, 409), makes=(("router", "$request.path.router"),),
     ),
     Route(
         method="GET", path="/v0/routers/{router}", reach=Reach.NAMES,
@@ -181,8 +179,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=routers.list_routers, answer=answers.RoutersAnswer,
         query=(
             *_PAGE,
-            Parameter("source", "string", "only those from this topic"),
-            Parameter("dest", "string", "only those into this topic"),
+            Parameter("source", "only those from this topic"),
+            Parameter("dest", "only those into this topic"),
         ),
     ),
     Route(
@@ -194,27 +192,23 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="POST", path="/v0/watch", reach=Reach.NAMES, says="Begin to watch topics.", needs=Scope.READ,
         endpoint=watch.watch, body=watch.WatchBody, answer=watch.WatchAnswer, errors=(400, 404),
-        query=(Parameter("lenient", "boolean", "leave out topics that do not exist", False),),
+        makes=(("wid", "$response.body#/wid"),),
+        query=(watch.LENIENT,),
     ),
     Route(
         method="GET", path="/v0/watch/{wid}", reach=Reach.OWNED, says="The records of a watch, as server-sent events.",
-        stream=watch.stream, token_in_query=True, media="text/event-stream", errors=(404, 406), query=(_TOKEN,),
+        stream=watch.stream, token_in_query=True, media="text/event-stream", errors=(404, 406),
     ),
     Route(
         method="GET", path=_of_topic("work"), reach=Reach.NAMES,
         says="Jobs for a worker, as server-sent events.", needs=_BOTH,
         stream=work.work, token_in_query=True, media="text/event-stream", errors=(400, 404, 406, 409),
-        query=(
-            Parameter("node", "string", "who works", required=True),
-            Parameter("max", "integer", "jobs outstanding at a time", 1),
-            Parameter("lease_ms", "integer", "how long a job is leased; else the topic's"),
-            _TOKEN,
-        ),
+        query=(work.NODE, work.MAX, work.LEASE_MS),
     ),
     Route(
         method="WEBSOCKET", path="/v0/ws", reach=Reach.NAMES,
         says="A WebSocket to follow topics and to write.", stream=socket.socket,
-        statuses=(101,), errors=(),
+        statuses=(101,), errors=(400,),
     ),
     # -- consumers elsewhere
     Route(
@@ -232,25 +226,21 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST", path="/v0/loads/{load}/{batch}/commit", reach=Reach.OWNED,
         says="Publish the staged parts, each row exactly once.",
         needs=Scope.WRITE, endpoint=loads.commit_batch, body=loads.CommitBody, answer=loads.LoadAnswer,
-        statuses=(202,), errors=(400, 404, 409, 501, 507),
+        statuses=(202,), errors=(400, 404, 409, 501, 507), makes=_NAMED_BATCH,
     ),
     Route(
         method="PUT", path="/v0/loads/{load}/{batch}/{part}", reach=Reach.OWNED,
         says="Stage a part of a load, as an Arrow stream.",
         needs=Scope.WRITE, endpoint=loads.stage_part, answer=loads.StagedAnswer, statuses=(201,),
-        errors=(400, 413, 501, 507),
-        query=(
-            Parameter("attempt", "string", "who sends it: hexadecimal digits, new for each attempt", required=True),
-            Parameter("topic", "string", "that the rows are for, if it is known: they can be committed into no other"),
-            Parameter("type", "string", "log or queue, if it is known: the rows are checked for it at once"),
-            Parameter("value_format", "string", "json or text, as in the commit, if it is known"),
-        ),
+        upload=ARROW, errors=(400, 409, 413, 501, 507), makes=_NAMED_BATCH,
+        hands=(("commit_batch", {"parts": ["$response.body#/staged"], "topic": "loaded"}),),
+        query=(loads.ATTEMPT, loads.TOPIC, loads.TYPE, loads.VALUE_FORMAT),
     ),
     Route(
         method="GET", path="/v0/loads/{load}/{batch}", reach=Reach.OWNED,
         says="How far a batch of a load is.", needs=Scope.WRITE,
         endpoint=loads.get_batch, answer=loads.LoadAnswer,
-        query=(Parameter("wait_ms", "integer", "wait so long for it to be done or to fail", 0),),
+        query=(loads.WAIT_MS,),
     ),
     Route(
         method="DELETE", path="/v0/loads/{load}/{batch}", reach=Reach.OWNED,
@@ -276,7 +266,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         Route(
             method="GET", path=path, reach=Reach.SEEN,
             says="Numbers: Prometheus's text, or JSON if that is what Accept says.",
-            needs=Scope.READ, endpoint=probes.get_metrics, media="text/plain", errors=(),
+            needs=Scope.READ, endpoint=probes.get_metrics, media="text/plain",
+            other_media=("application/json",), errors=(),
         )
         for path in ("/v0/metrics", "/metrics")
     ),

@@ -10,14 +10,20 @@ from esker.engine.meta import meta_problem
 from esker.engine.replies import Written
 from esker.fronts.access import Scope
 from esker.fronts.http.answers import WrittenAnswer
-from esker.fronts.http.bodies import NO_META, AnyWriteBody, PlainRecordBody, PlainWriteBody, RecordBody, WriteBody
+from esker.fronts.http.bodies import (
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    NO_META,
+    AnyWriteBody,
+    PlainRecordBody,
+    PlainWriteBody,
+    RecordBody,
+    WriteBody,
+)
 from esker.fronts.http.calls import Call
 from esker.fronts.http.configs import DEFAULT, to_config
 from esker.fronts.http.errors import HttpError, invalid
 from esker.fronts.http.payloads import compact
 from esker.fronts.http.selectors import encoded
-
-IDEMPOTENCY_KEY_BYTES_MAX = 256
 
 
 def to_append(call: Call, name: bytes, body: WriteBody | PlainWriteBody, header_key: bytes | None = None) -> Append:
@@ -104,10 +110,10 @@ def _record(given: RecordBody, origin: bytes, position: int) -> NewRecord:
 
 
 def _idempotency_key(body: AnyWriteBody, header: bytes | None) -> bytes:
-    if body.idempotency_key is not None:
-        return encoded(body.idempotency_key, "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     if header is not None and len(header) > IDEMPOTENCY_KEY_BYTES_MAX:
         raise invalid(f"Idempotency-Key has {len(header)} bytes; at most {IDEMPOTENCY_KEY_BYTES_MAX}")
+    if body.idempotency_key is not None:
+        return encoded(body.idempotency_key, "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     return header or b""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from msgspec import Meta
@@ -10,12 +10,14 @@ from msgspec import Meta
 from esker.engine import limits
 from esker.engine.logs.gaps import Gap
 from esker.fronts.http.answers import encode
-from esker.fronts.http.bodies import DiffBody, Unsigned
+from esker.fronts.http.bodies import DiffBody, TopicName, Unsigned, both, check_unsigned
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import Header, HttpError, invalid
 from esker.fronts.http.names import fits, topic_name
+from esker.fronts.http.queries import Choice, Matched, Number, Words
 from esker.fronts.http.reading import to_nodes
+from esker.fronts.http.schemas import Schema
 from esker.fronts.http.streams.columns import ARROW_MEDIA, need_arrow, need_columns, stream_arrow
 from esker.node.planning import PATTERN_CHARS_MAX, TIMES_MAX, TOPICS_MAX, PlanRefused, PlanWish
 from esker.node.ranges import (
@@ -32,8 +34,18 @@ from esker.node.spool import NoFile
 
 COLUMNS: Final = ("offset", "timestamp", "value", "tag", "node", "meta")
 _BLOCK_ROWS: Final = 256  # of a diff that does not say how many
-_COLUMNS_CHARS_MAX: Final = 1000
 _MS_MAX: Final = 1 << 53
+FROM: Final = Number("from", "the first offset", least=1, most=limits.SEQ_MAX + 1, default=1)
+TO: Final = Number("to", "the offset behind the last; else all there are", least=0, most=limits.SEQ_MAX + 1)
+EPOCH: Final = Number("epoch", "refuse when the topic was made again since", least=0, most=limits.TOPIC_NUMBERS_MAX)
+WANTED: Final = Words("columns", f"which, in this order; else {', '.join(COLUMNS)}", words=COLUMNS)
+TAG_PREFIX: Final = Matched("tag_prefix", "only records whose tag begins so", bytes_max=limits.TAG_BYTES_MAX)
+SINCE_MS: Final = Number("since_ms", "only records that came then or later", least=0, most=_MS_MAX)
+UNTIL_MS: Final = Number("until_ms", "only records that came before", least=0, most=_MS_MAX)
+ON_GAP: Final = Choice(
+    "on_gap", "what to do where records of the range are lost", words=("fail", "skip"), default="fail"
+)
+RANGE: Final = (FROM, TO, EPOCH, WANTED, TAG_PREFIX, SINCE_MS, UNTIL_MS, ON_GAP)
 _STATUSES: Final = {
     "invalid_request": 400,
     "topic_not_found": 404,
@@ -46,11 +58,16 @@ _STATUSES: Final = {
 class PlanBody(msgspec.Struct, kw_only=True):
     """Topics by name, or by a regular expression (RE2) that their whole names match; else all. `files`: of records."""
 
-    topics: Annotated[list[str], Meta(max_length=TOPICS_MAX)] | None = None
-    pattern: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX)] | None = None
+    rules: ClassVar[Schema] = {"not": both("topics", "pattern")}
+
+    topics: Annotated[list[TopicName], Meta(max_length=TOPICS_MAX)] | None = None
+    pattern: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX, extra_json_schema={"format": "re2"})] | None = None
     at_ms: Annotated[list[Unsigned], Meta(max_length=TIMES_MAX)] = []
     events: bool = False
     files: bool = True
+
+    def __post_init__(self) -> None:
+        check_unsigned(at_ms=max(self.at_ms, default=0))
 
 
 class FileGap(msgspec.Struct):
@@ -152,37 +169,17 @@ def _shown_gaps(gaps: list[Gap]) -> bytes:
 
 
 def _wish(call: Call, name: bytes) -> RangeWish:
-    query = call.query
-    columns = query.get("columns")
-    if columns is not None and len(columns) > _COLUMNS_CHARS_MAX:
-        raise invalid(f"columns has {len(columns)} characters; at most {_COLUMNS_CHARS_MAX}")
-    on_gap = query.get("on_gap") or "fail"
-    if on_gap not in ("fail", "skip"):
-        raise invalid(f"on_gap is {on_gap[:40]!r}; expected fail or skip")
-    prefix = query.get("tag_prefix", "").encode("utf-8", "surrogateescape")
+    prefix = TAG_PREFIX.read(call).encode("utf-8", "surrogateescape")
     if len(prefix) > limits.TAG_BYTES_MAX:
         raise invalid(f"tag_prefix has {len(prefix)} bytes; at most {limits.TAG_BYTES_MAX}")
-    first = _number(call, "from", limits.SEQ_MAX + 1)
-    if first == 0:
-        raise invalid("from is 0; the first offset is 1")
     return RangeWish(
         topic=name,
-        first=1 if first is None else first,
-        end=_number(call, "to", limits.SEQ_MAX + 1),
-        epoch=_number(call, "epoch", limits.TOPIC_NUMBERS_MAX),
-        columns=None if not columns else columns.split(","),
+        first=FROM.read(call) or 1,
+        end=TO.read(call),
+        epoch=EPOCH.read(call),
+        columns=WANTED.read(call),
         tag_prefix=prefix,
-        since_ms=_number(call, "since_ms", _MS_MAX),
-        until_ms=_number(call, "until_ms", _MS_MAX),
-        skip_gaps=on_gap == "skip",
+        since_ms=SINCE_MS.read(call),
+        until_ms=UNTIL_MS.read(call),
+        skip_gaps=ON_GAP.read(call) == "skip",
     )
-
-
-def _number(call: Call, name: str, most: int) -> int | None:
-    """A number of the query; None: it is not there. Unlike `Call.number`, one out of bounds is refused."""
-    text = call.query.get(name)
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
-        raise invalid(f"{name} is {text[:40]!r}; expected a number from 0 to {most}")
-    return int(text)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from esker.fronts.http.answers import encode
-from esker.fronts.http.bodies import Unsigned
+from esker.fronts.http.bodies import TopicName, Unsigned, check_unsigned, extra
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.consumers import Consumer
 from esker.fronts.http.errors import invalid
@@ -18,7 +18,8 @@ from esker.fronts.http.names import topic_name
 
 PARTITIONS_MAX: Final = 10_000  # in one report
 INFO_MAX: Final = 32
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}")
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}"
+_NAME = re.compile(NAME_PATTERN)
 
 Text = Annotated[str, Meta(max_length=256)]
 
@@ -26,9 +27,14 @@ Text = Annotated[str, Meta(max_length=256)]
 class ConsumerBody(msgspec.Struct, kw_only=True):
     """`topics`: by topic and partition, the offset that is read next."""
 
-    topics: dict[str, dict[Text, Unsigned]]
+    topics: dict[TopicName, Annotated[dict[Text, Unsigned], extra(maxProperties=PARTITIONS_MAX)]]
     rows: Unsigned = 0
-    info: dict[Text, Text | int | float] = {}
+    info: Annotated[dict[Text, Text | int | float], extra(maxProperties=INFO_MAX)] = {}
+
+    def __post_init__(self) -> None:
+        for offsets in self.topics.values():
+            check_unsigned(topics=max(offsets.values(), default=0))
+        check_unsigned(rows=self.rows)
 
 
 class PartitionLag(msgspec.Struct):

@@ -12,12 +12,10 @@ from esker.engine.commands import ReplayDeadLetters
 from esker.engine.ids import from_ulid, to_ulid
 from esker.engine.replies import Done
 from esker.fronts.http.answers import ReplayedAnswer, encode
-from esker.fronts.http.bodies import ReplayBody
+from esker.fronts.http.bodies import LETTERS_MAX, ReplayBody
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import expect, forbidden, invalid
-
-LETTERS_MAX = 1000
 
 _replay_decoder = msgspec.json.Decoder(ReplayBody)
 

@@ -7,11 +7,18 @@ import msgspec
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.openapi import describe
 from esker.fronts.http.page import render
+from esker.fronts.http.schemas import Schema
 
 
 async def get_openapi(call: Call) -> Answer:
-    return Answer(msgspec.json.encode(describe(call.front.routes)), media=b"application/json")
+    return Answer(msgspec.json.encode(_document(call)), media=b"application/json")
 
 
 async def get_docs(call: Call) -> Answer:
-    return Answer(render(describe(call.front.routes)).encode(), media=b"text/html; charset=utf-8")
+    return Answer(render(_document(call)).encode(), media=b"text/html; charset=utf-8")
+
+
+def _document(call: Call) -> Schema:
+    """Of this node: keys are asked for only where it has some."""
+    front = call.front
+    return describe(front.routes, keys=front.keys.required, probe_auth=front.options.probe_auth)

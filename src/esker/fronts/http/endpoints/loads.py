@@ -18,15 +18,19 @@ from esker.engine.config import TopicConfig, TopicType
 from esker.errors import LoadProblem, LoadRefused, Refusal
 from esker.fronts.access import Scope
 from esker.fronts.http.answers import encode
-from esker.fronts.http.bodies import ConfigBody
+from esker.fronts.http.bodies import ConfigBody, TopicName, extra
 from esker.fronts.http.calls import Answer, Call, ClientLeft, Message
 from esker.fronts.http.configs import to_config
 from esker.fronts.http.errors import HttpError, invalid, refused
-from esker.fronts.http.names import topic_name
+from esker.fronts.http.names import TOPIC_PATTERN, topic_name
+from esker.fronts.http.queries import Choice, Clamped, Matched
+from esker.fronts.http.schemas import whole
 from esker.node.loading import Order
 from esker.node.publishing import LoadState
 from esker.node.staging import (
+    ATTEMPT_PATTERN,
     NUMBER_MAX,
+    PART_PATTERN,
     PARTS_MAX,
     Place,
     ValueFormat,
@@ -36,7 +40,15 @@ from esker.node.staging import (
     part_number,
 )
 
-WAIT_MS_MAX: Final = 60_000
+ATTEMPT: Final = Matched(
+    "attempt", "who sends it: hexadecimal digits, new for each attempt", pattern=ATTEMPT_PATTERN, required=True
+)
+TOPIC: Final = Matched(
+    "topic", "that the rows are for, if it is known: they can be committed into no other", pattern=TOPIC_PATTERN
+)
+TYPE: Final = Choice("type", "if it is known: the rows are checked for it at once", words=("log", "queue"))
+VALUE_FORMAT: Final = Choice("value_format", "as in the commit, if it is known", words=("json", "text"))
+WAIT_MS: Final = Clamped("wait_ms", "wait so long for it to be done or to fail", least=0, most=60_000, default=0)
 _DRAIN_BYTES: Final = 64 << 20  # of a body that is refused, thrown away before the answer
 _DRAIN_S: Final = 30.0
 _IDLE_S: Final = 60.0
@@ -52,11 +64,17 @@ STATUSES: Final[dict[LoadProblem, tuple[int, str]]] = {
 }
 
 
-class CommitBody(msgspec.Struct, kw_only=True):
-    """`topic` null: the rows have a column `topic`. `type` null: as the topic is, and a log where it is made."""
+PartName = Annotated[str, extra(pattern=whole(PART_PATTERN))]
 
-    parts: Annotated[list[str], msgspec.Meta(max_length=PARTS_MAX)]
-    topic: str | None = None
+
+class CommitBody(msgspec.Struct, kw_only=True):
+    """`topic` null: the rows have a column `topic`. `type` null: as the topic is, and a log where it is made.
+
+    A `config.type` must be the same as `type`.
+    """
+
+    parts: Annotated[list[PartName], msgspec.Meta(max_length=PARTS_MAX)]
+    topic: TopicName | None = None
     type: Literal["log", "queue"] | None = None
     create: bool = True
     config: ConfigBody | None = None
@@ -92,8 +110,8 @@ async def stage_part(call: Call) -> Answer:
         place = _place(call)
         bound = _bound_topic(call)
         name = part_name(_number(call, "part"), _attempt(call), bound)
-        kind = _choice(call, "type", ("log", "queue"))
-        value_format = _value_format(_choice(call, "value_format", ("json", "text")))
+        kind = TYPE.read(call)
+        value_format = _value_format(VALUE_FORMAT.read(call))
         upload = await call.front.broker.loads.open(place, name)
     except (HttpError, LoadRefused) as error:
         await _drain(call)
@@ -146,7 +164,7 @@ async def commit_batch(call: Call) -> Answer:
 
 async def get_batch(call: Call) -> Answer:
     place = _place(call)
-    wait_ms = call.number("wait_ms", 0, 0, WAIT_MS_MAX)
+    wait_ms = WAIT_MS.read(call)
     loads = call.front.broker.loads
     ended = loads.ended(place)
     if wait_ms and ended is not None:
@@ -176,7 +194,7 @@ def _place(call: Call) -> Place:
 
 def _bound_topic(call: Call) -> bytes | None:
     """The topic that the rows are for, if it is said: then it is checked now, and the part is of no use for others."""
-    text = call.query.get("topic")
+    text = TOPIC.read(call)
     if not text:
         return None
     name = topic_name(text)
@@ -192,18 +210,11 @@ def _number(call: Call, name: str) -> int:
 
 
 def _attempt(call: Call) -> str:
-    attempt = call.query.get("attempt", "")
+    attempt = ATTEMPT.read(call)
     problem = attempt_problem(attempt)
     if problem is not None:
         raise invalid(problem)
     return attempt
-
-
-def _choice(call: Call, name: str, known: tuple[str, ...]) -> str | None:
-    value = call.query.get(name) or None
-    if value is not None and value not in known:
-        raise invalid(f"{name} is {value[:40]!r}; expected {' or '.join(known)}")
-    return value
 
 
 def _value_format(text: str | None) -> ValueFormat | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import msgspec
 
@@ -11,12 +12,13 @@ from esker.engine.commands import DeleteMore, DeleteRecords, Read
 from esker.engine.config import TopicType
 from esker.engine.replies import Deleted, Records, Written
 from esker.fronts.http.answers import RecordsDeletedAnswer, encode
-from esker.fronts.http.bodies import DeleteBody, DiffBody, PlainWriteBody, WriteBody
+from esker.fronts.http.bodies import IDEMPOTENCY_KEY_BYTES_MAX, DeleteBody, DiffBody, PlainWriteBody, WriteBody
 from esker.fronts.http.calls import Answer, Call, ClientLeft
 from esker.fronts.http.endpoints.bulk import read_block
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import expect, invalid
 from esker.fronts.http.fragments import Shape, record_text
+from esker.fronts.http.queries import Matched, Switch
 from esker.fronts.http.reading import batch_bytes, diff_body, record_limit, to_nodes
 from esker.fronts.http.selectors import to_tags
 from esker.fronts.http.streams.columns import accepts_arrow
@@ -24,6 +26,11 @@ from esker.fronts.http.turns import LARGE_BYTES
 from esker.fronts.http.writing import to_append, written_answer
 
 WAIT_MS_MAX = 30_000
+IDEMPOTENCY_KEY: Final = Matched(
+    "Idempotency-Key", "the same as in the body, which wins", bytes_max=IDEMPOTENCY_KEY_BYTES_MAX
+)
+_IDEMPOTENCY_HEADER: Final = IDEMPOTENCY_KEY.name.lower().encode()
+RETURN_SEQS: Final = Switch("return_seqs", "list every seq", default=True)
 
 _plain_write_decoder = msgspec.json.Decoder(PlainWriteBody)
 _any_write_decoder = msgspec.json.Decoder(WriteBody)
@@ -47,9 +54,9 @@ _write_decoder = _WriteDecoder()
 async def write_records(call: Call) -> Answer:
     name = named_topic(call)
     body = await call.json(_write_decoder)
-    append = to_append(call, name, body, call.header(b"idempotency-key"))
+    append = to_append(call, name, body, call.header(_IDEMPOTENCY_HEADER))
     written = expect(Written, call.front.broker.handle(append), name)
-    answer = written_answer(name.decode(), written, call.switch("return_seqs", True))
+    answer = written_answer(name.decode(), written, RETURN_SEQS.read(call))
     return Answer(encode(answer), status=201 if written.created else 200, topic=name)
 
 

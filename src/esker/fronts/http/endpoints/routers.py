@@ -18,7 +18,7 @@ from esker.fronts.http.answers import (
 from esker.fronts.http.bodies import RouterBody
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.cursors import from_cursor, to_cursor
-from esker.fronts.http.endpoints.topics import PAGE_SIZE, PAGE_SIZE_MAX
+from esker.fronts.http.endpoints.topics import CURSOR, PAGE_SIZE
 from esker.fronts.http.errors import expect, forbidden, invalid
 from esker.fronts.http.names import router_name, topic_name
 from esker.fronts.http.payloads import text
@@ -83,8 +83,8 @@ async def delete_router(call: Call) -> Answer:
 
 async def list_routers(call: Call) -> Answer:
     query = call.query
-    size = call.number("page_size", PAGE_SIZE, 1, PAGE_SIZE_MAX)
-    after = from_cursor(query.get("cursor"))
+    size = PAGE_SIZE.read(call)
+    after = from_cursor(CURSOR.read(call))
     prefix = query.get("prefix", "").encode("utf-8", "surrogateescape")
     source, dest = _wanted(query.get("source")), _wanted(query.get("dest"))
     listed: list[RouterView] = []

@@ -16,7 +16,7 @@ from esker.engine.queues.snapshot import LIVING, STATES, Selection
 from esker.engine.topics import not_found
 from esker.errors import SnapshotProblem, SnapshotRefused
 from esker.fronts.http.answers import encode
-from esker.fronts.http.bodies import Unsigned
+from esker.fronts.http.bodies import Tag, Unsigned, check_unsigned, extra
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.errors import HttpError, invalid, refused
@@ -26,6 +26,13 @@ from esker.node.snapshots import gone
 
 _PIECE_BYTES: Final = 1 << 20
 _COLUMNS_MAX: Final = 64
+COLUMNS: Final = (
+    "message_id", "topic", "partition", "offset", "state", "priority", "attempts", "nacks", "requeues", "created",
+    "due", "expires", "lease", "holder", "tag", "node", "meta", "key", "value", "size",
+)  # fmt: skip
+_SOME: Final[dict[str, object]] = {"minItems": 1, "uniqueItems": True}
+Column = Annotated[str, extra(enum=list(COLUMNS))]
+CHUNK_MAX: Final = 10**9 - 1
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _STATUSES: Final[dict[SnapshotProblem, tuple[int, str]]] = {
     SnapshotProblem.GONE: (404, "snapshot_gone"),
@@ -40,13 +47,16 @@ Priority = Annotated[int, Meta(ge=limits.PRIORITY_MIN, le=limits.PRIORITY_MAX)]
 class SnapshotBody(msgspec.Struct, kw_only=True):
     """What is wanted of which jobs; what is left out narrows nothing. `until_ms` is the first not wanted."""
 
-    columns: Annotated[list[str], Meta(max_length=_COLUMNS_MAX)] | None = None
+    columns: Annotated[list[Column], Meta(max_length=_COLUMNS_MAX, extra_json_schema=_SOME)] | None = None
     priority_min: Priority | None = None
     priority_max: Priority | None = None
     states: list[Literal["ready", "delayed", "leased", "withdrawn", "spent"]] | None = None
-    tag_prefix: str | None = None
+    tag_prefix: Tag | None = None
     since_ms: Unsigned | None = None
     until_ms: Unsigned | None = None
+
+    def __post_init__(self) -> None:
+        check_unsigned(since_ms=self.since_ms, until_ms=self.until_ms)
 
 
 class SnapshotAnswer(msgspec.Struct):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from esker.engine.commands import DropTopic, ListTopics, PutTopic, TopicState
@@ -23,9 +25,14 @@ from esker.fronts.http.configs import shown, to_config
 from esker.fronts.http.cursors import from_cursor, to_cursor
 from esker.fronts.http.errors import expect, refused
 from esker.fronts.http.names import fits, topic_name
+from esker.fronts.http.queries import Clamped, Guard, Matched, Parameter, Switch
 
-PAGE_SIZE = 100
-PAGE_SIZE_MAX = 1000
+PREFIX: Final = Parameter("prefix", "only names that begin so")
+PAGE_SIZE: Final = Clamped("page_size", "how many", least=1, most=1000, default=100)
+CURSOR: Final = Matched("cursor", "next_cursor of the page before", form="cursor")
+TOUCH: Final = Switch("touch", "count this as a consumption, which raises the topic's priority", default=True)
+TOUCH_ALL: Final = Switch(TOUCH.name, TOUCH.says, default=False)
+IF_EMPTY: Final = Guard("if_empty", "refuse when it holds anything")
 
 _config_decoder = msgspec.json.Decoder(ConfigBody)
 
@@ -55,7 +62,7 @@ async def put_topic(call: Call) -> Answer:
 
 async def get_topic(call: Call) -> Answer:
     name = named_topic(call)
-    found = call.front.broker.handle(TopicState(name, touch=call.switch("touch", True)))
+    found = call.front.broker.handle(TopicState(name, touch=TOUCH.read(call)))
     status = expect(TopicStatus, found, name)
     answer = TopicAnswer(
         topic=name.decode(),
@@ -77,9 +84,9 @@ async def get_topic(call: Call) -> Answer:
 
 async def list_topics(call: Call) -> Answer:
     prefix = call.query.get("prefix", "").encode("utf-8", "surrogateescape")
-    size = call.number("page_size", PAGE_SIZE, 1, PAGE_SIZE_MAX)
-    after = from_cursor(call.query.get("cursor"))
-    touch = call.switch("touch", False)
+    size = PAGE_SIZE.read(call)
+    after = from_cursor(CURSOR.read(call))
+    touch = TOUCH_ALL.read(call)
     listed: list[TopicStatus] = []
     more = True
     while more and len(listed) <= size:  # one more than asked for tells whether there is a next page
@@ -111,7 +118,7 @@ def _listed(status: TopicStatus) -> ListedTopic:
 
 async def delete_topic(call: Call) -> Answer:
     name = named_topic(call)
-    command = DropTopic(name, if_empty=call.guard("if_empty"))
+    command = DropTopic(name, if_empty=IF_EMPTY.read(call))
     dropped = expect(TopicDropped, call.front.broker.handle(command), name)
     removed = [
         router.decode("utf-8", "backslashreplace") for router in dropped.routers_removed if call.key.reaches(router)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from esker.columns.eventwish import COLUMNS, KINDS, Wanted
 from esker.fronts.http.calls import Call
-from esker.fronts.http.errors import HttpError, invalid
-from esker.fronts.http.names import topic_name
+from esker.fronts.http.errors import HttpError
+from esker.fronts.http.names import TOPIC_PATTERN, topic_name
+from esker.fronts.http.queries import Number, Words
 from esker.fronts.http.streams.columns import need_arrow, stream_arrow
 from esker.node.eventreading import EventsLost, EventsRefused, EventsWish
 
-_POSITION_MAX: Final = 1 << 63
-_TOPICS_MAX: Final = 1000
+_POSITION_MAX: Final = (1 << 63) - 1
+FROM: Final = Number("from", "the first journal position; else the oldest there is", least=1, most=_POSITION_MAX)
+TO: Final = Number("to", "the position behind the last; else all that is on disk", least=1, most=_POSITION_MAX)
+WANTED_COLUMNS: Final = Words("columns", f"which, in this order; else {', '.join(COLUMNS)}", words=COLUMNS)
+WANTED_TOPICS: Final = Words("topics", "only events of these topics", pattern=TOPIC_PATTERN, most=1000, empty=False)
+WANTED_KINDS: Final = Words("kinds", "only events of these kinds", words=KINDS)
 _STATUSES: Final = {"invalid_request": 400, "data_loss": 410}
 
 
 async def read_events(call: Call) -> None:
     """Streams a range of the history."""
     await need_arrow(call)
-    wish = EventsWish(_wanted(call), _position(call, "from"), _position(call, "to"))
+    wish = EventsWish(_wanted(call), FROM.read(call), TO.read(call))
     try:
         found = await call.front.broker.read_events(wish)
     except EventsRefused as error:
@@ -33,12 +37,9 @@ async def read_events(call: Call) -> None:
 
 
 def _wanted(call: Call) -> Wanted:
-    columns, kinds = _named(call, "columns", COLUMNS), _named(call, "kinds", KINDS)
+    columns, kinds, names = WANTED_COLUMNS.read(call), WANTED_KINDS.read(call), WANTED_TOPICS.read(call)
     topics: frozenset[bytes] | None = None
-    if (told := call.query.get("topics")) is not None:
-        names = told.split(",")
-        if len(names) > _TOPICS_MAX:
-            raise invalid(f"topics has {len(names)} names; at most {_TOPICS_MAX}")
+    if names is not None:
         topics = frozenset(topic_name(name, "topics:") for name in names)
         for name in topics:
             call.reach(name, in_body=True)
@@ -48,27 +49,3 @@ def _wanted(call: Call) -> Wanted:
         topics,
         call.key.prefixes,
     )
-
-
-def _named(call: Call, parameter: str, known: Sequence[str]) -> list[str] | None:
-    """A list with commas, each of which is known and there once; None: it is not there."""
-    told = call.query.get(parameter)
-    if told is None or not told:
-        return None
-    names = told.split(",")
-    for name in names:
-        if name not in known:
-            raise invalid(f"{parameter}: there is no {name[:64]!r}; there are {', '.join(known)}")
-    if len(set(names)) < len(names):
-        raise invalid(f"{parameter}: {told[:200]!r} names one twice")
-    return names
-
-
-def _position(call: Call, name: str) -> int | None:
-    """A number of the query; None: it is not there."""
-    told = call.query.get(name)
-    if not told:
-        return None
-    if not (told.isascii() and told.isdigit() and len(told) <= 20 and 0 < int(told) < _POSITION_MAX):
-        raise invalid(f"{name} is {told[:40]!r}; expected a position, which is a number from 1 on")
-    return int(told)

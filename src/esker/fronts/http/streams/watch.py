@@ -7,16 +7,18 @@ Then it waits until one of its topics changes. It never reads ahead of what the 
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from esker.engine.commands import TopicState
 from esker.engine.replies import TopicStatus
 from esker.fronts.http.answers import encode
-from esker.fronts.http.bodies import Nodes, Unsigned
+from esker.fronts.http.bodies import Nodes, TopicName, Unsigned, check_unsigned, extra
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.errors import HttpError, expect, invalid
 from esker.fronts.http.names import topic_name
+from esker.fronts.http.queries import Switch
 from esker.fronts.http.streams.followers import Batch, CaughtUp, Follower, Gap, Notice, resume_seq
 from esker.fronts.http.streams.frames import decode_position, encode_position, frame, heartbeat, json_frame
 from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams
@@ -25,15 +27,19 @@ from esker.fronts.http.streams.sessions import SESSION_TTL_MS, TOPICS_MAX, Sessi
 from esker.fronts.http.turns import LARGE_BYTES
 
 HEARTBEAT_MS_MAX = 60_000
+LENIENT: Final = Switch("lenient", "leave out topics that do not exist", default=False)
 
 
 class StartBody(msgspec.Struct):
     from_seq: Unsigned = 0
     tail: bool = False
 
+    def __post_init__(self) -> None:
+        check_unsigned(from_seq=self.from_seq)
+
 
 class WatchBody(msgspec.Struct, kw_only=True):
-    topics: dict[str, StartBody]
+    topics: Annotated[dict[TopicName, StartBody], extra(minProperties=1, maxProperties=TOPICS_MAX)]
     node: Nodes | None = None
     limit: Unsigned = 256
     max_batch_bytes: Unsigned = 262_144
@@ -41,7 +47,11 @@ class WatchBody(msgspec.Struct, kw_only=True):
     include_meta: bool = True
     include_tags: bool = False
     include_data: bool = True
-    consistency: str = "eventual"  # only what is as durable as promised is ever sent, so both mean the same
+    # Only what is as durable as promised is ever sent, so both mean the same.
+    consistency: Literal["eventual", "strong"] = "eventual"
+
+    def __post_init__(self) -> None:
+        check_unsigned(limit=self.limit, max_batch_bytes=self.max_batch_bytes, heartbeat_ms=self.heartbeat_ms)
 
 
 class StartAnswer(msgspec.Struct):
@@ -63,8 +73,6 @@ _watch_body = msgspec.json.Decoder(WatchBody)
 async def watch(call: Call) -> Answer:
     """Makes a session."""
     body = await call.json(_watch_body)
-    if body.consistency not in ("eventual", "strong"):
-        raise invalid(f"consistency is {body.consistency[:40]!r}; expected eventual or strong")
     view = view_of(
         body.node,
         body.limit,
@@ -73,7 +81,7 @@ async def watch(call: Call) -> Answer:
         tags=body.include_tags,
         meta=body.include_meta,
     )
-    starts = find_starts(call, body.topics, call.switch("lenient", False))
+    starts = find_starts(call, body.topics, LENIENT.read(call))
     options = call.front.options
     session = call.front.streams.sessions.make(
         call.key,

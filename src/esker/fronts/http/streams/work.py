@@ -11,6 +11,8 @@ that was leased again meanwhile, to the same worker on another connection, stays
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from esker.engine import limits
@@ -22,29 +24,34 @@ from esker.engine.replies import Delivery, Leased, Reply, TopicStatus
 from esker.errors import ShardStopped
 from esker.fronts.http.answers import encode
 from esker.fronts.http.calls import Call
-from esker.fronts.http.configs import clamped_lease
+from esker.fronts.http.configs import LEASE_MS_MIN
 from esker.fronts.http.endpoints.queues import queue_status
 from esker.fronts.http.endpoints.topics import named_topic
 from esker.fronts.http.leases import CLAIM_MAX, job_text, to_holder
 from esker.fronts.http.payloads import text
+from esker.fronts.http.queries import Clamped, Matched
 from esker.fronts.http.streams.frames import frame, heartbeat, json_frame
 from esker.fronts.http.streams.outlets import GOOD_BYE, SHUTTING_DOWN, Outlet, ReaderStalled, Streams
 from esker.fronts.http.streams.watch import accepts_events
 from esker.node.interface import Waiter
 
 HEARTBEAT_MS = 15_000
+NODE: Final = Matched("node", "who works", bytes_min=1, bytes_max=limits.NODE_BYTES_MAX, required=True)
+MAX: Final = Clamped("max", "jobs outstanding at a time", least=1, most=CLAIM_MAX, default=1)
+LEASE_MS: Final = Clamped(
+    "lease_ms", "how long a job is leased; else as long as the topic says", least=LEASE_MS_MIN, most=limits.LEASE_MS_MAX
+)
 
 
 async def work(call: Call) -> None:
     """Streams jobs."""
     name = named_topic(call)
     accepts_events(call)
-    holder = to_holder(call.query.get("node", ""))
-    most = call.number("max", 1, 1, CLAIM_MAX)
+    holder = to_holder(NODE.read(call))
+    most = MAX.read(call)
     status = queue_status(call.front.broker, name)
     lease_ms = status.config.lease_ms
-    if call.query.get("lease_ms"):
-        lease_ms = clamped_lease(call.number("lease_ms", 0, 0, limits.LEASE_MS_MAX))
+    lease_ms = LEASE_MS.read(call, default=lease_ms)
     streams = call.front.streams
     with streams.admitted(call) as outlet:
         worker = WorkStream(streams, outlet, Lease(name, most, lease_ms, holder), status)
