@@ -43,16 +43,18 @@ class Nothing(Random):
         return a
 
 
-def test_a_file_stays_while_what_released_it_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_file_stays_while_what_released_it_may_be_lost(monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     monkeypatch.setattr(limits, "BLOCK_RECORDS_MAX", 4)
     loop = VirtualLoop(Random(1))
     try:
-        loop.run_until_complete(_delete_while_the_archive_is_away())
+        loop.run_until_complete(_delete_before_the_first_look(at_once))
     finally:
         loop.close()
 
 
-async def _delete_while_the_archive_is_away() -> None:
+async def _delete_before_the_first_look(at_once: bool) -> None:
+    """`at_once`: in the turn of the start. Else while the archive is out of reach."""
     ram, store, archive, dice = RamDisk(), PrefixStore(), AwayArchive(), Random(1)
     node = VirtualNode(SETTINGS, ram, store, archive, dice)
     node.shard.handle(PutTopic(b"t", TopicConfig(type=TopicType.LOG, durability=Durability.DISK)))
@@ -62,9 +64,10 @@ async def _delete_while_the_archive_is_away() -> None:
     assert archive.puts > 0
     await node.close()
 
-    archive.away = True
+    archive.away = not at_once
     node = VirtualNode(SETTINGS, ram, store, archive, dice)
-    await asyncio.sleep(1)
+    if not at_once:
+        await asyncio.sleep(1)
     assert expect(Deleted, node.shard.handle(DeleteRecords(b"t", before_seq=17))).deleted == 16
     archive.away = False
     await asyncio.sleep(60)  # it is tried again

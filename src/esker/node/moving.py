@@ -80,12 +80,12 @@ class Mover:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="esker-archive-write")
         self._ending = asyncio.Event()
         self._leaving: list[tuple[int, list[str]]] = []  # files to remove, once a checkpoint has this position
+        self._known = self._known_files()
         self.files_written = 0
         self.records_moved = 0
 
     async def run(self) -> None:
         """Until `end`. What the archive refuses is tried again later; nothing is lost meanwhile."""
-        known = self._known()  # as the start found it: what is released from now on waits for a checkpoint
         swept = False
         seen, next_round = -1, 0.0
         while not self._ending.is_set():
@@ -93,7 +93,7 @@ class Mover:
                 seen, next_round = self._checkpointer.done, self._monotonic() + _ROUND_S
                 try:
                     if not swept:
-                        await self._sweep(known)
+                        await self._sweep()
                         swept = True
                     await self._remove_released()
                     await self._move_all()
@@ -117,14 +117,16 @@ class Mover:
 
     # -- files that go
 
-    def _known(self) -> set[str]:
+    def _known_files(self) -> set[str]:
+        """As the recovery found them: to be asked before anything else happens. What is released later has to wait for a
+        checkpoint."""
         logs = (topic.log for topic in self._machine.topics.values() if topic.log is not None)
         self._machine.cold_blocks.released.clear()  # of the recovery: they are among the leftovers
         return {file.path for log in logs for file in log.files.all}
 
-    async def _sweep(self, known: set[str]) -> None:
+    async def _sweep(self) -> None:
         """Removes what a crash left behind, and tells of what should be there and is not."""
-        loop = asyncio.get_running_loop()
+        known, loop = self._known, asyncio.get_running_loop()
         there = await loop.run_in_executor(self._pool, lambda: set(self._archive.names(RECORDS)))
         for name in sorted(there - known):
             await loop.run_in_executor(self._pool, self._archive.delete, name)
