@@ -118,7 +118,7 @@ class Mover:
     # -- files that go
 
     def _known_files(self) -> set[str]:
-        """As the recovery found them: to be asked before anything else happens. What is released later has to wait for a
+        """As the recovery found them: asked before anything else happens, for what is released later has to wait for a
         checkpoint."""
         logs = (topic.log for topic in self._machine.topics.values() if topic.log is not None)
         self._machine.cold_blocks.released.clear()  # of the recovery: they are among the leftovers
