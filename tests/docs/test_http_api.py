@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from inspect import signature
 from pathlib import Path
 
 import httpx
 import pytest
 import redis
 
+from esker.cli.serve import serve
 from esker.fronts.http.answers import ConfigAnswer
 from esker.fronts.http.errors import STATUSES
 from esker.fronts.http.table import ROUTES
@@ -69,6 +71,13 @@ def test_every_route_and_its_parameters_are_documented() -> None:
 def test_every_config_field_and_error_is_documented() -> None:
     assert not [name for name in ConfigAnswer.__struct_fields__ if f"`{name}`" not in DOCUMENT]
     assert not [word for _, word in STATUSES.values() if f"`{word}`" not in DOCUMENT]
+
+
+def test_the_settings_with_a_flag_of_their_own_are_listed() -> None:
+    flags = {f"--{name.replace('_', '-')}" for name in signature(serve).parameters} - {"--config", "--set-"}
+    listed = re.search(r"flag of their own: (.*?)\.", DOCUMENT, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r"`([^`]+)`", listed[1])) == flags
 
 
 def test_the_settings_are_there_and_have_these_defaults() -> None:
