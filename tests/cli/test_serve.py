@@ -45,7 +45,7 @@ def _refused(result: subprocess.CompletedProcess[str]) -> str:
         (["--host", "0.0.0.0"], "password"),
         (["--grpc-port", "9090"], "grpc_port"),
         (["--host", "0.0.0.0", "--resp-port", "-1"], "api_keys"),
-        (["--host", "no-such-host.invalid"], "api_keys"),
+        (["--host", "no-such-host.invalid"], "host 'no-such-host.invalid'"),
         (["--set", "api_keys=secret:reed"], "reed"),
         (["--set", "max_topics=-1"], "max_topics"),
         (["--set", "probe_auth=perhaps"], "probe_auth"),
@@ -123,6 +123,71 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         assert "--http-port" in line
 
 
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+@pytest.mark.parametrize("off", ["--http-port", "--resp-port"])
+def test_a_host_that_cannot_be_listened_on_is_named_and_no_port_is_blamed(tmp_path: Path, host: str, off: str) -> None:
+    ports = {"--http-port": "0", "--resp-port": "0", off: "-1"}
+    arguments = [word for pair in ports.items() for word in pair]
+    line = _refused(
+        _esker("serve", "--data", str(tmp_path / "data"), "--host", host, "--set", "password=x", *arguments)
+    )
+    assert f"host '{host}'" in line
+    assert "--host" in line
+    assert "-port" not in line
+
+
+_INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "esker.cli.serve":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from esker.cli.start import main
+main()
+"""
+_INTERRUPTED_NODE = """
+import os, signal
+from esker.cli import serve
+from esker.cli.start import main
+class Interrupted(serve.Node):
+    def __init__(self, settings):
+        super().__init__(settings)
+        os.kill(os.getpid(), signal.SIGINT)
+serve.Node = Interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [_INTERRUPTED_IMPORT, _INTERRUPTED_NODE], ids=["imports", "recovery"])
+def test_an_interrupt_during_the_start_ends_in_one_line(tmp_path: Path, program: str) -> None:
+    arguments = ["serve", "--data", str(tmp_path / "data"), "--resp-port", "0", "--http-port", "0"]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert result.returncode == 130
+    assert result.stderr == "esker: interrupted during the start\n"
+
+
+def test_ctrl_c_stops_a_node_that_serves_in_order(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node:
+        assert node.interrupt() == 0
+        assert "is ready" in node.said
+        assert "interrupted" not in node.said
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"), [("password=secret-7", "-a PASSWORD"), ("api_keys=secret-7", "-a KEY"), ("probe_auth=0", "")]
+)
+def test_the_example_of_the_banner_works_with_a_secret_too(tmp_path: Path, setting: str, shown: str) -> None:
+    with NodeProcess(tmp_path / "data", "--set", setting) as node:
+        node.stop()
+        (line,) = [line for line in node.said.splitlines() if "ADDJOB" in line]
+        assert "secret-7" not in node.said
+    words = line.strip("│ ").split()[1:]
+    assert words == f"redis-cli -p {node.port} {shown} ADDJOB q hello 0 PRIORITY 5".split()
+
+
 def test_beyond_loopback_it_listens_when_told_that_this_is_meant(tmp_path: Path) -> None:
     options = ("--host", "0.0.0.0", "--set", "allow_insecure_no_auth=true")
     with NodeProcess(tmp_path / "data", *options) as node:
@@ -155,11 +220,14 @@ def test_sigterm_ends_in_order_and_nothing_needs_folding_after(tmp_path: Path) -
         assert int(client.info("persistence")["recovered_events"]) == 0
 
 
-def test_diagnostics_can_be_json(tmp_path: Path) -> None:
+def test_diagnostics_can_be_json_and_then_nothing_else_is_printed(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "data", "--set", "diagnostics=json", "--set", "clients_max=100000000") as node:
+        pid = node.pid
         node.stop()
-        lines = [line for line in node.said.splitlines() if line.startswith("{")]
-        assert any(json.loads(line)["event"] == "fewer clients" for line in lines)
+    said = [json.loads(line) for line in node.said.splitlines()]
+    assert "fewer clients" in [each["event"] for each in said]
+    (ready,) = [each for each in said if each["event"] == "ready"]
+    assert (ready["resp"], ready["http"], ready["pid"]) == (node.port, node.http_port, pid)
 
 
 def test_the_settings_are_listed() -> None:

@@ -62,6 +62,10 @@ class NodeProcess:
     def stop(self, within_s: float = 60.0) -> int:
         return self._signal(signal.SIGTERM, within_s)
 
+    def interrupt(self, within_s: float = 60.0) -> int:
+        """As Ctrl-C does."""
+        return self._signal(signal.SIGINT, within_s)
+
     def _signal(self, number: signal.Signals, within_s: float = 60.0) -> int:
         process = self._process
         assert process is not None

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from inspect import signature
 from pathlib import Path
 
+import httpx
 import pytest
+import redis
 
+from esker.cli.serve import serve
 from esker.fronts.http.answers import ConfigAnswer
 from esker.fronts.http.errors import STATUSES
 from esker.fronts.http.table import ROUTES
@@ -69,6 +73,13 @@ def test_every_config_field_and_error_is_documented() -> None:
     assert not [word for _, word in STATUSES.values() if f"`{word}`" not in DOCUMENT]
 
 
+def test_the_settings_with_a_flag_of_their_own_are_listed() -> None:
+    flags = {f"--{name.replace('_', '-')}" for name in signature(serve).parameters} - {"--config", "--set-"}
+    listed = re.search(r"flag of their own: (.*?)\.", DOCUMENT, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r"`([^`]+)`", listed[1])) == flags
+
+
 def test_the_settings_are_there_and_have_these_defaults() -> None:
     names = {name for name, *_ in table()}
     for variable in re.findall(r"ESKER_([A-Z_]+)", DOCUMENT):
@@ -76,3 +87,39 @@ def test_the_settings_are_there_and_have_these_defaults() -> None:
     settings = Settings()
     for variable, default in re.findall(r"^\| `ESKER_([A-Z_]+)` \| (-?\d+) \|", DOCUMENT, re.MULTILINE):
         assert int(getattr(settings, variable.lower())) == int(default)
+
+
+def test_a_topic_gets_the_class_that_the_document_says() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| (?:[^|]*: )?(?:`(\w+)`|that of the queue) \|$", DOCUMENT, re.MULTILINE)
+    documented = {made: durability or "fsync" for made, durability in rows}
+    with (
+        Broker() as broker,
+        httpx.Client(base_url=f"{broker.http_url}/v0") as web,
+        redis.Redis(port=broker.resp_port, protocol=2) as client,
+    ):
+        web.put("/topics/put.log", json={}).raise_for_status()
+        web.put("/topics/put.queue", json={"type": "queue"}).raise_for_status()
+        web.post("/topics/written", json={"records": [{"data": 1}]}).raise_for_status()
+        web.post(
+            "/topics/written.queue", json={"records": [{"data": 1}], "config": {"type": "queue"}}
+        ).raise_for_status()
+        client.execute_command("ADDJOB", "added", "x", 0)
+        client.execute_command("PAUSE", "paused", "in")
+        client.execute_command("TOPIC", "CREATE", "created.queue", "max_deliveries", 1, "dead_letter", "dead")
+        client.execute_command("TOPIC", "CREATE", "created.log", "type", "log")
+        web.put("/routers/r", json={"source": "from", "dest": "to"}).raise_for_status()
+        client.execute_command("ADDJOB", "created.queue", "x", 0)
+        ((_, job, _),) = client.execute_command("GETJOB", "FROM", "created.queue")
+        client.execute_command("NACK", job)
+        client.execute_command("GETJOB", "NOHANG", "FROM", "created.queue")
+        found = {row["topic"]: web.get(f"/topics/{row['topic']}").json() for row in web.get("/topics").json()["topics"]}
+    shown = {name: status["config"]["durability"] for name, status in found.items()}
+    made = {
+        "a PUT without `durable` or `durability`": ["put.log", "put.queue"],
+        "the first write over HTTP or a WebSocket": ["written", "written.queue"],
+        "the first `ADDJOB` or `PAUSE`": ["added", "paused"],
+        "`TOPIC CREATE` without `durability`": ["created.queue", "created.log"],
+        "a router, for an end that is missing": ["from", "to"],
+        "a queue, for its dead-letter topic that is missing": ["dead"],
+    }
+    assert shown == {name: documented[how] for how, names in made.items() for name in names}

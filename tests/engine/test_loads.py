@@ -107,7 +107,7 @@ def test_a_chunk_out_of_order_is_refused() -> None:
     rig = Rig(TopicConfig())
     assert rig.code(_publish(1, b"b")) == Code.BAD_REQUEST
     rig.do(_publish(0, b"a"))
-    assert "2 of batch 0 of load b'nightly' came, 1 was expected" in rig.refused(_publish(2, b"c")).message
+    assert "2 of batch 0 of load 'nightly' came, 1 was expected" in rig.refused(_publish(2, b"c")).message
     assert rig.code(_publish(3, b"c", batch=1)) == Code.BAD_REQUEST
     assert rig.drain() == [b"a"]
 

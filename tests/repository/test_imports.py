@@ -33,7 +33,7 @@ ENGINE_MAY_IMPORT = frozenset(
     }
 )  # fmt: skip
 
-ENTRY_POINTS = ("esker", "esker.cli.main", "esker.node.eventworker", "pyspark_esker")
+ENTRY_POINTS = ("esker", "esker.cli.main", "esker.cli.start", "esker.node.eventworker", "pyspark_esker")
 
 
 def test_imports_flow_one_way() -> None:

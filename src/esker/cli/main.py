@@ -6,6 +6,7 @@ import typer
 
 from esker import __version__
 from esker.cli import journal, pipeline, serve, settings
+from esker.cli.start import interrupt_as_usual
 
 app = typer.Typer(
     name="esker",
@@ -27,6 +28,7 @@ def options(
     version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
 ) -> None:
     """Esker: durable priority queues that any Redis client can use."""
+    interrupt_as_usual()
 
 
 app.command(name="serve")(serve.serve)

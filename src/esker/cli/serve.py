@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import os
@@ -24,6 +25,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from esker import __version__
+from esker.cli.start import end_quietly_on_interrupt
 from esker.engine import limits
 from esker.errors import DataDirectoryError, EskerError, JournalCorrupt, SettingsError
 from esker.fronts.access import KeyRing
@@ -47,6 +49,8 @@ _BUFFER_BYTES = 32 << 20  # the most that glibc accepts
 
 _FILES_MAX = 512  # descriptors that are not clients: journal, store, standard streams
 _BURST_MAX = 1024  # clients that were accepted in one turn of the loop, and are about to be refused
+
+_REDIS_CLI_REACHES = frozenset({"127.0.0.1", "localhost", "0.0.0.0"})  # hosts that it finds without -h
 
 _diagnostics = structlog.get_logger("esker.serve")
 
@@ -78,6 +82,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run a node: one process with its journal, its store and its fronts."""
+    end_quietly_on_interrupt()  # until the node listens to signals
     named = {
         "data": data, "host": host, "resp_port": resp_port, "http_port": http_port, "grpc_port": grpc_port,
         "dashboard_port": dashboard_port, "port_file": port_file, "archive": archive,
@@ -117,11 +122,11 @@ def _check_exposure(settings: Settings, keys: KeyRing) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Only if every address it stands for is; one that cannot be resolved is not."""
+    """Only if every address it stands for is. Raises SettingsError when it cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
+    except OSError as error:
+        raise _unusable(host, error) from error
     return bool(found) and all(ip_address(address[0]).is_loopback for *_, address in found)
 
 
@@ -184,7 +189,7 @@ async def _run(settings: Settings, keys: KeyRing) -> int:
             "resp": resp.port if resp is not None else -1,
             "http": http.port if http is not None else -1,
         }
-        _banner(node, settings, ports)
+        _announce(node, settings, keys, ports)
         if settings.port_file:
             _write_whole(Path(settings.port_file), json.dumps(ports))
         await node.stop_asked.wait()
@@ -207,7 +212,7 @@ async def _listen_resp(node: Node, settings: Settings, keys: KeyRing) -> RespSer
     try:
         await server.start(settings.host, settings.resp_port)
     except OSError as error:
-        raise _taken(settings.host, settings.resp_port, error, "--resp-port") from error
+        raise _not_listening(settings.host, settings.resp_port, error, "--resp-port") from error
     return server
 
 
@@ -216,12 +221,21 @@ async def _listen_http(node: Node, settings: Settings, keys: KeyRing) -> HttpSer
     try:
         await server.start(settings.host, settings.http_port)
     except OSError as error:
-        raise _taken(settings.host, settings.http_port, error, "--http-port") from error
+        raise _not_listening(settings.host, settings.http_port, error, "--http-port") from error
     return server
 
 
-def _taken(host: str, port: int, error: OSError, flag: str) -> SettingsError:
+def _not_listening(host: str, port: int, error: OSError, flag: str) -> SettingsError:
+    """Says which of the two is to blame."""
+    if isinstance(error, socket.gaierror) or error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        return _unusable(host, error)
     return SettingsError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another {flag}")
+
+
+def _unusable(host: str, error: OSError) -> SettingsError:
+    return SettingsError(
+        f"cannot listen on host {host!r}: {error.strerror or error}; set --host to an address of this machine"
+    )
 
 
 def _write_whole(path: Path, text: str) -> None:
@@ -231,16 +245,41 @@ def _write_whole(path: Path, text: str) -> None:
     Path(file.name).replace(path)
 
 
-def _banner(node: Node, settings: Settings, ports: dict[str, int]) -> None:
+def _announce(node: Node, settings: Settings, keys: KeyRing, ports: dict[str, int]) -> None:
+    """That it serves, and where: a panel for people, one line for machines."""
+    if settings.diagnostics != "json":
+        _banner(node, settings, keys, ports)
+        return
+    _diagnostics.info(
+        "ready",
+        version=__version__,
+        node=node.node_id,
+        host=settings.host,
+        **ports,
+        data=str(Path(settings.data).absolute()),
+        recovered_jobs=node.recovered.jobs,
+        recovered_topics=node.recovered.topics,
+        recovery_seconds=round(node.recovered.seconds, 3),
+    )
+
+
+def _banner(node: Node, settings: Settings, keys: KeyRing, ports: dict[str, int]) -> None:
     recovered = node.recovered
     rows = Table.grid(padding=(0, 2))
     rows.add_row("Redis protocol", f"redis-cli -h {settings.host} -p {ports['resp']}" if ports["resp"] > 0 else "off")
     scheme = "https" if settings.tls_cert else "http"
     rows.add_row("HTTP", f"{scheme}://{settings.host}:{ports['http']}/docs" if ports["http"] > 0 else "off")
     if ports["resp"] > 0:
-        rows.add_row("try", f"redis-cli -p {ports['resp']} ADDJOB q hello 0 PRIORITY 5")
+        rows.add_row("try", f"{_redis_cli(settings, keys, ports['resp'])} ADDJOB q hello 0 PRIORITY 5")
     rows.add_row("data", f"{Path(settings.data).absolute()}")
     rows.add_row("recovered", f"{recovered.jobs:,} jobs in {recovered.topics:,} topics, {recovered.seconds:.2f} s")
     rows.add_row("memory limit", f"{settings.memory_limit_bytes / 2**30:.1f} GiB")
     rows.add_row("node", f"{node.node_id[:8]}  (process {ports['pid']}; Ctrl-C stops it in order)")
     Console(stderr=True).print(Panel(rows, title=f"Esker {__version__} is ready", expand=False))
+
+
+def _redis_cli(settings: Settings, keys: KeyRing, port: int) -> str:
+    """As it can be typed. The secret is for the reader to fill in: it must not get into a log."""
+    host = "" if settings.host in _REDIS_CLI_REACHES else f" -h {settings.host}"
+    secret = "" if not keys.required else " -a PASSWORD" if settings.password else " -a KEY"
+    return f"redis-cli{host} -p {port}{secret}"

@@ -10,7 +10,9 @@ from esker.node.settings import table
 
 def show() -> None:
     """List every setting with its default, unit and meaning."""
-    shown = Table("setting", "default", "unit", "meaning", title="as --flag, ESKER_VARIABLE or key of esker.toml")
+    shown = Table(
+        "setting", "default", "unit", "meaning", title="as --set NAME=VALUE, ESKER_NAME=VALUE or a key of esker.toml"
+    )
     for row in table():
         shown.add_row(*row)
     Console().print(shown)

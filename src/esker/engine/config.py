@@ -7,6 +7,7 @@ from enum import IntEnum, StrEnum
 import msgspec
 
 from esker.engine import limits
+from esker.errors import quoted
 
 
 class TopicType(StrEnum):
@@ -139,7 +140,7 @@ def config_problem(config: TopicConfig, name: bytes) -> str | None:
         return f"backoff.jitter is {backoff.jitter}; it must be 0 to 1"
     if config.dead_letter is not None:
         if config.dead_letter in (b"", name):
-            return f"dead_letter is {config.dead_letter!r}; it must name another topic"
+            return f"dead_letter is {quoted(config.dead_letter)}; it must name another topic"
         if len(config.dead_letter) > limits.TOPIC_NAME_BYTES_MAX:
             return f"dead_letter has {len(config.dead_letter)} bytes; at most {limits.TOPIC_NAME_BYTES_MAX}"
     return None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from esker.engine import commands, events, limits, records
 from esker.engine.queues import produce
 from esker.engine.replies import Published, Reply
-from esker.errors import Code, Refusal
+from esker.errors import Code, Refusal, quoted
 
 if TYPE_CHECKING:
     from esker.engine.machine import Machine
@@ -75,7 +75,8 @@ def publish(machine: Machine, command: commands.Publish, now: int) -> Reply:
     if command.chunk != expected:  # its mark was forgotten, so nobody knows which rows are in
         return Refusal(
             Code.BAD_REQUEST,
-            f"chunk {command.chunk} of batch {command.batch} of load {command.load!r} came, {expected} was expected",
+            f"chunk {command.chunk} of batch {command.batch} of load {quoted(command.load)} came, "
+            f"{expected} was expected",
         )
     work = command.work
     if work is not None:

@@ -256,6 +256,8 @@ class Node:
                 "journal_position": self._journal.last_position,
                 "journal_batches": self._shard.batches,
                 "journal_events": self._shard.events,
+                "journal_pending": self._shard.pending,
+                "journal_pending_peak": self._shard.pending_peak,
                 "journal_read_only": int(self._shard.stopped is not None or self._machine.refuse_new is not None),
                 "journal_waits_for": " ".join((self._journal.waits_for or "").split()),
                 "journal_free_bytes": -1 if self._journal.free_bytes is None else self._journal.free_bytes,

@@ -109,6 +109,7 @@ class Shard:
         self.on_stop: Callable[[ShardStopped], None] | None = None
         self.batches = 0
         self.events = 0
+        self.pending_peak = 0  # the most batches that were on their way to disk at once
         self._handled = self._own = 0  # commands, and how many of them are the node's own
         self._arm()
         if machine.routers.behind:
@@ -183,6 +184,11 @@ class Shard:
             return False
         configs = [self._machine.names[name].config for name in {job.topic for job in jobs}]
         return not any(config.leases_durable for config in configs)
+
+    @property
+    def pending(self) -> int:
+        """Batches on their way to disk."""
+        return len(self._flying)
 
     def flush(self) -> int:
         """Gives all recorded events to the journal and returns the position of the last one.
@@ -402,6 +408,8 @@ class Shard:
         machine.must_sync = False
         self._open = Batch()
         self._flying.append(batch)
+        if len(self._flying) > self.pending_peak:
+            self.pending_peak = len(self._flying)
         self.batches += 1
         self.events += len(events)
 

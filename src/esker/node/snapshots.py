@@ -34,7 +34,7 @@ import structlog
 from esker.engine.machine import Machine
 from esker.engine.queues.snapshot import Piece, QueueView, Selection
 from esker.engine.topic import Topic
-from esker.errors import InvariantBroken, SnapshotProblem, SnapshotRefused
+from esker.errors import InvariantBroken, SnapshotProblem, SnapshotRefused, quoted
 from esker.journal.patience import OUT_OF_SPACE
 from esker.node.directory import FREE_BYTES_MIN
 from esker.node.shard import Shard
@@ -87,7 +87,7 @@ class _Snapshot:
         self.bytes = 0  # of its files
         self.broken: BaseException | None = None
         self.writing: set[asyncio.Future[Path]] = set()
-        self.walk = loop.create_task(gather(self), name=f"snapshot of {source.name!r}")
+        self.walk = loop.create_task(gather(self), name=f"snapshot of {quoted(source.name)}")
 
     def serves(self, source: Source) -> bool:
         """Whether it is what somebody would get who asks now."""
@@ -276,7 +276,9 @@ class Snapshots:
                 "jobs of the queue changed faster than the snapshot could be written; ask again, or without `value`",
             )
         if walked + count != view.jobs:
-            raise InvariantBroken(f"the snapshot has {walked + count} of {view.jobs} jobs of {snapshot.source.name!r}")
+            raise InvariantBroken(
+                f"the snapshot has {walked + count} of {view.jobs} jobs of {quoted(snapshot.source.name)}"
+            )
         for rest in range(number, len(snapshot.chunks)):  # jobs come in slices, so the last chunks may have got none
             await self._write(snapshot, rest, pieces)
             pieces = []

@@ -84,6 +84,7 @@ def test_a_cycle_is_refused_with_its_path(rig: Routes, ways: list[bytes], last: 
         rig.route(way)
     refusal = rig.route_refused(last)
     assert (refusal.code, refusal.detail) == (Code.ROUTER_CYCLE, {"cycle": cycle})
+    assert " -> ".join(f"'{name.decode()}'" for name in cycle) in refusal.message
 
 
 def test_a_cycle_can_be_allowed_and_not_disallowed_while_it_is_one(rig: Routes) -> None:

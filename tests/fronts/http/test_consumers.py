@@ -28,7 +28,7 @@ def test_lags_are_among_the_metrics() -> None:
         assert "consumer_lag" not in web.client.get("/metrics").text
         web.ask("POST", "/v0/consumers/spark", {"topics": {"t": {"0": 1}, "gone": {"0": 1}}})
         lines = web.client.get("/metrics").text.splitlines()
-        assert 'topics_consumer_lag{consumer="spark",topic="t",partition="0"} 2' in lines
+        assert 'topics_consumer_lag{consumer="spark",partition="0",topic="t"} 2.0' in lines
         told = web.ask("GET", "/metrics", accept="application/json")
         assert told["consumer_lag"] == [{"consumer": "spark", "topic": "t", "partition": "0", "lag": 2}]
 

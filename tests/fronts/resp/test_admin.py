@@ -8,7 +8,7 @@ import time
 import pytest
 
 from esker.testing.broker import Broker
-from tests.fronts.resp.wire import NULL_ARRAY, Failure, Reply, Simple, Wire, encoded
+from tests.fronts.resp.wire import Failure, Reply, Simple, Wire, encoded
 
 
 def text(reply: Reply) -> str:
@@ -212,8 +212,9 @@ def test_the_table_of_commands_can_be_read(wire: Wire) -> None:
     assert len(everything) == count
     described = wire("COMMAND", "INFO", "qlen", "nonsense")
     assert isinstance(described, list)
-    assert described[0] == [b"qlen", 2, [Simple("fast"), Simple("readonly")], 1, 1, 1]
-    assert described[1] is NULL_ARRAY
+    assert described[0] == [b"qlen", 2, [Simple("fast"), Simple("readonly")], 0, 0, 0]
+    assert described[1] is None
+    assert {tuple(entry[3:]) for entry in everything if isinstance(entry, list)} == {(0, 0, 0)}, "Disque has no keys"
     docs = wire("COMMAND", "DOCS", "GETJOB")
     assert isinstance(docs, list)
     assert docs[0] == b"getjob"
@@ -226,6 +227,10 @@ def test_time_and_rewrite_and_debug_answer(wire: Wire) -> None:
     assert abs(int(seconds[0]) - time.time()) < 5
     assert isinstance(wire("BGREWRITEAOF"), Simple)
     assert wire("DEBUG", "ERROR", "MINE text") == Failure("MINE text")
+    sizes = wire("DEBUG", "STRUCTSIZE")
+    assert isinstance(sizes, bytes)
+    assert [pair.partition(b":")[0] for pair in sizes.split(b" ")] == [b"bits", b"job", b"queue", b"sdshdr"]
+    assert all(pair.partition(b":")[2].isdigit() for pair in sizes.split(b" "))
     assert str(wire("DEBUG", "CRASH")).startswith("ERR DEBUG CRASH is not supported")
     assert wire("DEBUG", "SLEEP", "nan") == Failure("ERR SLEEP takes 0 to 3600 seconds")
     assert wire("SELECT", 0) == Simple("OK")

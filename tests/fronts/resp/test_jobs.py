@@ -127,6 +127,29 @@ def test_show_has_the_fifteen_fields_in_order(wire: Wire, queue: bytes) -> None:
     assert 8000 < requeue <= 10_000
 
 
+def test_show_says_as_an_integer_when_a_job_comes_back(wire: Wire, queue: bytes) -> None:
+    """Clients of Disque read it as one; null is for jobs that do not come back."""
+
+    def within(added: str) -> object:
+        return pairs(wire("SHOW", added))["next-requeue-within"]
+
+    queued = job_id(wire("ADDJOB", queue, "a", 0, "RETRY", 30))
+    once = job_id(wire("ADDJOB", queue, "b", 0, "RETRY", 0))
+    delayed = job_id(wire("ADDJOB", queue, "c", 0, "DELAY", 50))
+    assert within(queued) == 30_000
+    assert within(once) is None
+    wait_ms = within(delayed)
+    assert isinstance(wait_ms, int)
+    assert 0 < wait_ms <= 50_000
+    wire("GETJOB", "COUNT", 2, "FROM", queue)
+    left_ms = within(queued)
+    assert isinstance(left_ms, int)
+    assert 0 < left_ms <= 30_000
+    assert within(once) is None
+    assert wire("NACK", queued) == 1
+    assert within(queued) == 30_000
+
+
 def test_a_job_can_be_taken_out_of_its_queue_and_put_back(wire: Wire, queue: bytes) -> None:
     added = job_id(wire("ADDJOB", queue, "a", 0))
     assert wire("DEQUEUE", added) == 1

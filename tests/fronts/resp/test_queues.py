@@ -80,6 +80,18 @@ def test_every_queue_is_scanned_and_filters_apply(wire: Wire, queue: bytes) -> N
     assert names[6] in recent[1]
 
 
+def test_a_scan_of_queues_leaves_logs_out(wire: Wire, queue: bytes) -> None:
+    wire("TOPIC", "CREATE", queue + b".log", "type", "log")
+    wire("ADDJOB", queue, "a", 0)
+    for command in ("QSCAN", "SCANQUEUES"):
+        found = scanned(wire, command)
+        assert queue in found
+        assert queue + b".log" not in found
+        for name in found:
+            assert isinstance(name, bytes)
+            assert not isinstance(wire("GETJOB", "NOHANG", "FROM", name), Failure)
+
+
 def test_every_job_is_scanned_as_id_or_whole(wire: Wire, queue: bytes) -> None:
     ids = [job_id(wire("ADDJOB", queue, "a", 0)) for _ in range(25)]
     wire("GETJOB", "COUNT", 5, "FROM", queue)

@@ -87,7 +87,7 @@ def _cycle_problem(machine: Machine, source: Topic, dest: Topic) -> Refusal | No
     cycle = [source.name, *(machine.topics[number].name for number in way)]
     return Refusal(
         Code.ROUTER_CYCLE,
-        f"records would go round: {b' -> '.join(cycle)!r}; with allow_cycle they stop after a few hops",
+        f"records would go round: {' -> '.join(map(quoted, cycle))}; with allow_cycle they stop after a few hops",
         {"cycle": cycle},
     )
 

@@ -68,6 +68,7 @@ class Front:
         self.unsent = Unsent(options.max_unsent_bytes, asyncio.get_running_loop())
         self.turns = Turns(self.unsent, asyncio.get_running_loop())
         self.arrivals = Arrivals(options.max_arriving_bytes, asyncio.get_running_loop())
+        self.connections_refused = self.accept_failures = 0  # since the start; counted by the server
         self.stopping = asyncio.Event()  # set when the node stops: streams say good-bye and end
         self.streams_open: Counter[Key] = Counter()  # SSE and WebSocket connections
         self.watch_sessions = 0

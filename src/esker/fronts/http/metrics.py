@@ -1,14 +1,22 @@
-"""What a node counts, as Prometheus reads it and as one JSON object.
+"""What a node counts, for Prometheus, for OpenMetrics and as one JSON object.
 
-Every metric is one row: name, kind, meaning, value. Both forms are made from the rows, so neither can forget one. In
-JSON the prefix is dropped and the journal's numbers stand under `wal`.
+The metrics are families of `prometheus_client`. Each request collects them anew: what is shown depends on the key.
+The library writes both text forms from them, escaping included. The JSON object is made from the same families, so no
+form can lack one; there the prefix is dropped and the journal's numbers are under `wal`. docs/metrics.md lists them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, cast
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from esker.engine.config import Durability, TopicType
 from esker.engine.replies import TopicStatus
@@ -20,49 +28,127 @@ from esker.node.diskmeter import SYNC_BOUNDS_US
 
 PREFIX: Final = "topics_"
 TOPICS_MAX: Final = 1000  # shown one by one
+TEXT: Final = CONTENT_TYPE_PLAIN_0_0_4.encode()
+OPENMETRICS: Final = openmetrics.CONTENT_TYPE_LATEST.encode()
+_UPTIME: Final = PREFIX + "uptime_ms"
 _WAL: Final = "wal_"
-_LATENCY: Final = "wal_fsync_latency_us"
+_END: Final = b"# EOF\n"  # of OpenMetrics
 
 
-class Metric(NamedTuple):
-    name: str
-    kind: str
-    says: str
-    samples: list[tuple[dict[str, str], int | float]]
+def _gauge(name: str, says: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, says, value)
 
 
-def _one(name: str, kind: str, says: str, value: int | float) -> Metric:
-    return Metric(name, kind, says, [({}, value)])
+def _counter(name: str, says: str, value: float) -> Metric:
+    assert name.endswith("_total")
+    return CounterMetricFamily(PREFIX + name, says, value)
 
 
-def collect(front: Front, key: Key) -> list[Metric]:
-    """What this key may see: of the topics it reaches, and of its own streams. The journal is everyone's."""
+class _Alone(Collector):
+    """One family, as the library's writers take it."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> list[Metric]:
+        return [self._family]
+
+
+def collect(front: Front, key: Key, bound: Callable[[float], str] = str) -> list[Metric]:
+    """What this key may see: of the topics it reaches, and of its own streams. What concerns the whole node is for keys
+    without prefixes. `bound` writes the bounds of histograms."""
     topics = [] if front.broker.stopped is not None else topics_seen(front.broker, key)
-    shown = [*_node(front, key, topics), *_each(topics[:TOPICS_MAX], len(topics) > TOPICS_MAX)]
-    return shown if key.prefixes else [*shown, *_disk(front)]
+    families = [*_node(front, key, topics), *_each(topics[:TOPICS_MAX], len(topics) > TOPICS_MAX)]
+    if not key.prefixes:
+        families += [*_clients(front), *_disk(front, bound)]
+    return families
+
+
+async def as_text(front: Front, key: Key) -> bytes:
+    """Prometheus's text format, version 0.0.4."""
+    written = await _written(collect(front, key), generate_latest)
+    # The HTTP API promises a counter of this name. The library can write one only with `_total` at its end.
+    return written.replace(f"# TYPE {_UPTIME} untyped".encode(), f"# TYPE {_UPTIME} counter".encode())
+
+
+async def as_openmetrics(front: Front, key: Key) -> bytes:
+    """OpenMetrics 1.0.0. It wants bounds as floats: 50.0."""
+
+    def write(family: Collector) -> bytes:
+        # All our names are plain, so there is nothing to escape in them: this way is the quick one.
+        written = openmetrics.generate_latest(family, openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
+        return cast(bytes, written).removesuffix(_END)
+
+    return await _written(collect(front, key, floatToGoString), write) + _END
+
+
+async def _written(families: Iterable[Metric], write: Callable[[Collector], bytes]) -> bytes:
+    """One family in a turn of the loop: with a thousand topics one takes some 10 ms, and others must be served."""
+    parts = []
+    for family in families:
+        parts.append(write(_Alone(family)))
+        await asyncio.sleep(0)
+    return b"".join(parts)
+
+
+def as_object(front: Front, key: Key) -> dict[str, object]:
+    found: dict[str, object] = {}
+    wal: dict[str, object] = {}
+    each: dict[str, dict[str, float]] = {}
+    for family in collect(front, key):
+        name = family.name.removeprefix(PREFIX)
+        if name == "consumer_lag":
+            found[name] = [{**sample.labels, "lag": sample.value} for sample in family.samples]
+        elif name == "topics_by_class":
+            found[name] = {sample.labels["class"]: sample.value for sample in family.samples}
+        elif family.type == "histogram":
+            wal[name.removeprefix(_WAL)] = _histogram(family)
+        else:
+            for sample in family.samples:
+                name = sample.name.removeprefix(PREFIX)
+                if "topic" in sample.labels:
+                    each.setdefault(sample.labels["topic"], {})[name.removeprefix("topic_")] = sample.value
+                elif name.startswith(_WAL):
+                    wal[name.removeprefix(_WAL)] = sample.value
+                else:
+                    found[name] = sample.value
+    return {**found, "wal": wal, "per_topic": [{"topic": name, **values} for name, values in each.items()]}
+
+
+def _histogram(family: Metric) -> dict[str, object]:
+    buckets = {sample.labels["le"]: sample.value for sample in family.samples if "le" in sample.labels}
+    rest = {sample.name.removeprefix(family.name + "_"): sample.value for sample in family.samples if not sample.labels}
+    return {"buckets": buckets, **rest}
 
 
 def _node(front: Front, key: Key, topics: list[TopicStatus]) -> Iterator[Metric]:
     queues = [status for status in topics if status.config.type == TopicType.QUEUE]
     classes = Counter(status.config.durability for status in topics)
-    yield _one("topics", "gauge", "topics there are", len(topics))
-    yield Metric(
-        "topics_by_class", "gauge", "topics of each durability class",
-        [({"class": name.value}, classes[name]) for name in Durability],
-    )  # fmt: skip
-    yield _one("routers", "gauge", "routers there are", _routers(front, key))
-    yield _one("records_live", "gauge", "records that can be read", sum(status.count for status in topics))
-    yield _one("bytes_live", "gauge", "bytes of their data and meta", sum(status.bytes for status in topics))
-    yield _one("queue_topics", "gauge", "topics that are queues", len(queues))
-    yield _one("queue_leases_in_flight", "gauge", "jobs leased", sum(status.in_flight for status in queues))
+    yield _gauge("topics", "topics", len(topics))
+    by_class = GaugeMetricFamily(PREFIX + "topics_by_class", "topics of each durability class", labels=["class"])
+    for name in Durability:
+        by_class.add_metric([name.value], classes[name])
+    yield by_class
+    yield _gauge("routers", "routers", _routers(front, key))
+    yield _gauge("records_live", "records of logs and queues that can be read", sum(status.count for status in topics))
+    yield _gauge("bytes_live", "bytes of data and meta of those records", sum(status.bytes for status in topics))
+    yield _gauge("queue_topics", "topics that are queues", len(queues))
+    yield _gauge("queue_leases_in_flight", "jobs that are leased", sum(status.in_flight for status in queues))
     streams = front.streams_open[key] if key.prefixes else front.streams_open.total()
-    yield _one("sse_connections", "gauge", "open SSE and WebSocket streams", streams)
-    yield _one("watch_sessions", "gauge", "watches that can be resumed", front.streams.sessions.count(key))
-    if lags := _lags(front, key):
-        yield Metric("consumer_lag", "gauge", "seqs that a consumer has yet to read, as it last reported", lags)
-    yield _one("ready", "gauge", "1 when the node serves", int(_serves(front)))
-    yield _one("recovery_progress", "gauge", "part of the journal that was read again after the start", 1)
-    yield _one("uptime_ms", "counter", "milliseconds since the start", front.uptime_ms)
+    yield _gauge("sse_connections", "open SSE and WebSocket streams", streams)
+    yield _gauge("watch_sessions", "watches that can be resumed", front.streams.sessions.count(key))
+    lags = _lags(front, key)
+    if lags.samples:
+        yield lags
+    yield _gauge("ready", "1 when the node serves", int(_serves(front)))
+    yield _gauge(
+        "recovery_progress",
+        "part of the journal that was read after the start; always 1, as a node listens after that",
+        1,
+    )
+    uptime = Metric(_UPTIME, "milliseconds since the start", "unknown")
+    uptime.add_sample(_UPTIME, {}, front.uptime_ms)
+    yield uptime
 
 
 def _serves(front: Front) -> bool:
@@ -75,114 +161,114 @@ def _routers(front: Front, key: Key) -> int:
     return sum(1 for _ in routers_seen(front.broker, key))
 
 
-def _lags(front: Front, key: Key) -> list[tuple[dict[str, str], int | float]]:
-    return [
-        ({"consumer": consumer.name, "topic": topic, "partition": partition}, lag)
-        for consumer in front.consumers.seen(key)
-        for topic, offsets in consumer.offsets.items()
-        for partition, offset in offsets.items()
-        if (lag := front.consumers.lag(topic, offset)) is not None
-    ]
+def _lags(front: Front, key: Key) -> Metric:
+    says = "seqs that a consumer has yet to read, as it last reported"
+    lags = GaugeMetricFamily(PREFIX + "consumer_lag", says, labels=["consumer", "topic", "partition"])
+    for consumer in front.consumers.seen(key):
+        for topic, offsets in consumer.offsets.items():
+            for partition, offset in offsets.items():
+                lag = front.consumers.lag(topic, offset)
+                if lag is not None:
+                    lags.add_metric([consumer.name, topic, partition], lag)
+    return lags
 
 
 def _each(topics: list[TopicStatus], truncated: bool) -> Iterator[Metric]:
     queues = [status for status in topics if status.config.type == TopicType.QUEUE]
     rows = (
-        ("topic_head_seq", "last seq given", topics, "head_seq"),
+        ("topic_head_seq", "last seq that was given", topics, "head_seq"),
         ("topic_earliest_seq", "first seq that can be read", topics, "earliest_seq"),
-        ("topic_records_live", "records that can be read", topics, "count"),
-        ("topic_bytes_live", "bytes of their data and meta", topics, "bytes"),
+        ("topic_records_live", "records of the topic that can be read", topics, "count"),
+        ("topic_bytes_live", "bytes of data and meta of those records", topics, "bytes"),
         ("topic_queue_ready", "jobs that can be claimed", queues, "ready"),
-        ("topic_queue_in_flight", "jobs leased", queues, "in_flight"),
+        ("topic_queue_in_flight", "jobs of the topic that are leased", queues, "in_flight"),
     )
     for name, says, among, field in rows:
-        yield Metric(
-            name, "gauge", says, [({"topic": text(status.name)}, getattr(status, field)) for status in among]
-        )  # fmt: skip
+        family = GaugeMetricFamily(PREFIX + name, says, labels=["topic"])
+        for status in among:
+            family.add_metric([text(status.name)], getattr(status, field))
+        yield family
     if truncated:
-        yield _one("topic_metrics_truncated", "gauge", f"1 when only the first {TOPICS_MAX} topics are shown", 1)
+        yield _gauge("topic_metrics_truncated", "1 when there are more topics than are shown one by one", 1)
 
 
-def _number(value: int | float | str) -> int | float:
-    return value if isinstance(value, int | float) else float(value)
+def _clients(front: Front) -> Iterator[Metric]:
+    """What the limits of the HTTP front have done, and what is near them."""
+    yield _counter(
+        "http_connections_refused_total",
+        "connections, and changes of protocol, refused because there were too many",
+        front.connections_refused,
+    )
+    yield _counter(
+        "http_accept_failures_total",
+        "times that the system had no descriptor or memory for a connection",
+        front.accept_failures,
+    )
+    yield _counter(
+        "http_slow_readers_cut_total",
+        "connections cut because they did not take their responses",
+        front.unsent.cut,
+    )
+    yield _counter(
+        "http_slow_bodies_cut_total",
+        "request bodies and messages cut or refused because too much was arriving",
+        front.arrivals.cut,
+    )
+    yield _gauge("http_unsent_bytes", "bytes of large responses that clients have yet to take", front.unsent.used)
+    yield _gauge("http_arriving_bytes", "bytes of bodies and messages that are arriving", front.arrivals.used)
+    yield _counter(
+        "login_attempts_refused_total",
+        "attempts to log in, over any protocol, refused because too many had failed",
+        front.keys.guesses.refused,
+    )
 
 
-def _disk(front: Front) -> Iterator[Metric]:
+def _number(value: float | str) -> float:
+    return float(value) if isinstance(value, str) else value
+
+
+def _disk(front: Front, bound: Callable[[float], str]) -> Iterator[Metric]:
     facts = front.broker.facts()
     disk, persistence = facts.get("Disk", {}), facts.get("Persistence", {})
     rows = (
-        ("failures_total", "counter", "tries of checkpoints that failed", "checkpoint_failures"),
-        ("failing_seconds", "gauge", "for how long none has succeeded since one failed; 0: all is well",
+        (_counter, "failures_total", "attempts at a checkpoint that failed", "checkpoint_failures"),
+        (_gauge, "failing_seconds", "seconds since attempts at a checkpoint began to fail; 0: the last one succeeded",
          "checkpoint_failing_seconds"),
-        ("age_seconds", "gauge", "since the last one was done", "checkpoint_age_seconds"),
+        (_gauge, "age_seconds", "seconds since the last checkpoint was done", "checkpoint_age_seconds"),
     )  # fmt: skip
-    for name, kind, says, fact in rows:
-        yield _one(f"checkpoint_{name}", kind, says, _number(persistence.get(fact, 0)))
+    for kind, name, says, fact in rows:
+        yield kind(f"checkpoint_{name}", says, _number(persistence.get(fact, 0)))
     yield from _wal(disk, persistence)
+    yield _sync_times(disk, bound)
 
 
-def _wal(disk: Mapping[str, int | float | str], persistence: Mapping[str, int | float | str]) -> Iterator[Metric]:
+def _wal(disk: Mapping[str, float | str], persistence: Mapping[str, float | str]) -> Iterable[Metric]:
     rows = (
-        ("frames_total", "counter", "batches of events given to the journal", persistence.get("journal_batches", 0)),
-        ("batches_total", "counter", "writes of the journal, each of one batch or many", disk.get("writes", 0)),
-        ("fsyncs_total", "counter", "syncs of the journal", disk.get("syncs", 0)),
-        ("bytes_written_total", "counter", "bytes written to the journal", disk.get("bytes_written", 0)),
-        ("rotations_total", "counter", "segments begun since the start", disk.get("rotations", 0)),
-        ("queue_depth", "gauge", "batches on their way to disk", persistence.get("journal_pending", 0)),
-        ("queue_depth_peak", "gauge", "the most there have been", persistence.get("journal_pending_peak", 0)),
-        ("submit_full_total", "counter", "writes refused because the journal was behind", 0),
-        ("read_only", "gauge", "1 when the journal takes nothing more", persistence.get("journal_read_only", 0)),
+        (_counter, "frames_total", "batches of events given to the journal", persistence.get("journal_batches", 0)),
+        (_counter, "batches_total", "writes of the journal, each of one batch or many", disk.get("writes", 0)),
+        (_counter, "fsyncs_total", "syncs of the journal", disk.get("syncs", 0)),
+        (_counter, "bytes_written_total", "bytes written to the journal", disk.get("bytes_written", 0)),
+        (_counter, "rotations_total", "segments of the journal begun", disk.get("rotations", 0)),
+        (_gauge, "queue_depth", "batches on their way to disk", persistence.get("journal_pending", 0)),
+        (
+            _gauge,
+            "queue_depth_peak",
+            "the most that were on their way at once",
+            persistence.get("journal_pending_peak", 0),
+        ),
+        (
+            _counter,
+            "submit_full_total",
+            "writes refused because the journal was behind; always 0: they wait",
+            0,
+        ),
+        (_gauge, "read_only", "1 when the journal takes no more writes", persistence.get("journal_read_only", 0)),
     )
-    for name, kind, says, value in rows:
-        yield _one(_WAL + name, kind, says, _number(value))
-    counts: list[tuple[dict[str, str], int | float]] = [
-        ({"le": str(bound)}, _number(disk.get(f"syncs_le_{bound}", 0))) for bound in SYNC_BOUNDS_US
-    ]
-    syncs = _number(disk.get("syncs", 0))
-    counts += [({"le": "+Inf"}, syncs), ({"": "sum"}, _number(disk.get("sync_us", 0))), ({"": "count"}, syncs)]
-    yield Metric(_LATENCY, "histogram", "how long a sync took, in microseconds", counts)
+    return (kind(_WAL + name, says, _number(value)) for kind, name, says, value in rows)
 
 
-def as_text(metrics: Iterable[Metric]) -> bytes:
-    """Prometheus's text format, version 0.0.4."""
-    lines: list[str] = []
-    for metric in metrics:
-        name = PREFIX + metric.name
-        lines += [f"# HELP {name} {metric.says}", f"# TYPE {name} {metric.kind}"]
-        for labels, value in metric.samples:
-            if metric.kind == "histogram":
-                suffix = labels.get("", "bucket")
-                labels = {} if "" in labels else labels
-            else:
-                suffix = ""
-            told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"{name}{'_' + suffix if suffix else ''}{'{' + told + '}' if told else ''} {value}")
-    return "\n".join([*lines, ""]).encode()
-
-
-def as_object(metrics: Iterable[Metric]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    wal: dict[str, object] = {}
-    each: dict[str, dict[str, int | float]] = {}
-    for metric in metrics:
-        if metric.kind == "histogram":
-            wal["fsync_latency_us"] = {
-                "buckets": {labels["le"]: value for labels, value in metric.samples if "le" in labels},
-                **{labels[""]: value for labels, value in metric.samples if "" in labels},
-            }
-        elif metric.name.startswith(_WAL):
-            wal[metric.name.removeprefix(_WAL)] = metric.samples[0][1]
-        elif metric.name == "consumer_lag":
-            found[metric.name] = [{**labels, "lag": value} for labels, value in metric.samples]
-        elif metric.name == "topics_by_class":
-            found[metric.name] = {labels["class"]: value for labels, value in metric.samples}
-        elif metric.name.startswith("topic_") and metric.name != "topic_metrics_truncated":
-            for labels, value in metric.samples:
-                each.setdefault(labels["topic"], {})[metric.name.removeprefix("topic_")] = value
-        else:
-            found[metric.name] = metric.samples[0][1]
-    return {**found, "wal": wal, "per_topic": [{"topic": name, **values} for name, values in each.items()]}
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _sync_times(disk: Mapping[str, float | str], bound: Callable[[float], str]) -> Metric:
+    buckets = [(bound(us), _number(disk.get(f"syncs_le_{us}", 0))) for us in SYNC_BOUNDS_US]
+    buckets.append(("+Inf", _number(disk.get("syncs", 0))))
+    says = "duration of a sync of the journal, in microseconds"
+    return HistogramMetricFamily(f"{PREFIX}{_WAL}fsync_latency_us", says, buckets, _number(disk.get("sync_us", 0)))

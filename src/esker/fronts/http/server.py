@@ -63,7 +63,6 @@ class HttpServer:
         self.body_bytes_min = self.options.body_bytes_min
         self.idle_s = self.options.keep_alive_s or math.inf
         self.stall_s = self.options.stall_ms / 1000
-        self.refused = self.accept_failures = 0  # since the start
         self._unseen: list[Connection] = []  # that are to be looked at next
         self._slice = 1  # … how many at a time
         self._listening: list[socket.socket] = []
@@ -114,7 +113,7 @@ class HttpServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptors, or no memory: it would be reported again at once
-                self.accept_failures += 1
+                self.front.accept_failures += 1
                 _diagnostics.warning("no more connections for a moment", why=str(error))
                 self.loop.remove_reader(listening)
                 self.loop.call_later(_ACCEPT_AGAIN_S, self._accept_again, listening)
@@ -144,7 +143,7 @@ class HttpServer:
 
     def _refuse(self, accepted: socket.socket) -> None:
         """There are too many. Over TLS nothing can be said yet."""
-        self.refused += 1
+        self.front.connections_refused += 1
         with contextlib.suppress(OSError):  # it has left already
             if self._tls is None:
                 accepted.send(refusal(too_many()))
@@ -154,7 +153,7 @@ class HttpServer:
         """Whether one more client may go on in another protocol, which takes more descriptors."""
         if self._make_room(DESCRIPTORS):
             return True
-        self.refused += 1
+        self.front.connections_refused += 1
         return False
 
     def _make_room(self, more: int) -> bool:

@@ -265,9 +265,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *(
         Route(
             method="GET", path=path, reach=Reach.SEEN,
-            says="Numbers: Prometheus's text, or JSON if that is what Accept says.",
+            says="Numbers: as text for Prometheus, or as OpenMetrics or JSON if Accept says so.",
             needs=Scope.READ, endpoint=probes.get_metrics, media="text/plain",
-            other_media=("application/json",), errors=(),
+            other_media=("application/openmetrics-text", "application/json"), errors=(),
         )
         for path in ("/v0/metrics", "/metrics")
     ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from esker.errors import EskerError, InvariantBroken
+from esker.errors import EskerError, InvariantBroken, quoted
 from esker.fronts.resp import encoding
 from esker.fronts.resp.errors import CommandError, failed
 from esker.fronts.resp.permissions import called
@@ -82,5 +82,5 @@ def _run(client: Connection, entry: Entry, arguments: Arguments) -> bytes:
     except EskerError as error:
         return failed(entry, error)
     if reply is None:
-        raise InvariantBroken(f"{entry.command.name!r} waits inside a transaction")
+        raise InvariantBroken(f"{quoted(entry.command.name)} waits inside a transaction")
     return reply

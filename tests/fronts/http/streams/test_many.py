@@ -25,7 +25,7 @@ def resident_bytes() -> int:
 def connections(api: Api) -> int:
     """As the node counts them."""
     lines = api._client.get("/v0/metrics").text.splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("topics_sse_connections"))
+    return next(int(float(line.split()[1])) for line in lines if line.startswith("topics_sse_connections"))
 
 
 async def _follow(port: int, path: str, ready: asyncio.Semaphore, count: int) -> list[int]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from esker import __version__
+from esker.fronts.http import metrics
 from esker.fronts.http.answers import HealthAnswer, ReadyAnswer, encode
 from esker.fronts.http.calls import Answer, Call
 from esker.fronts.http.errors import HttpError
-from esker.fronts.http.metrics import as_object, as_text, collect
 
-TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 JSON = b"application/json"
 
 
@@ -47,7 +46,10 @@ def _not_ready(code: str, why: str) -> Answer:
 
 
 async def get_metrics(call: Call) -> Answer:
-    metrics = collect(call.front, call.key)
-    if b"application/json" in (call.header(b"accept") or b"").lower():
-        return Answer(encode(as_object(metrics)), lasting=True)
-    return Answer(as_text(metrics), media=TEXT, lasting=True)
+    """JSON and OpenMetrics are for those who say so: anyone else gets the text that every scraper reads."""
+    accept = (call.header(b"accept") or b"").lower()
+    if b"application/json" in accept:
+        return Answer(encode(metrics.as_object(call.front, call.key)), lasting=True)
+    if b"application/openmetrics-text" in accept:
+        return Answer(await metrics.as_openmetrics(call.front, call.key), media=metrics.OPENMETRICS, lasting=True)
+    return Answer(await metrics.as_text(call.front, call.key), media=metrics.TEXT, lasting=True)

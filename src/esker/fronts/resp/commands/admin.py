@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from esker.engine import limits
 from esker.fronts.access import Scope
 from esker.fronts.resp import arguments as reading
 from esker.fronts.resp import encoding
@@ -46,9 +48,19 @@ def debug(client: Connection, arguments: list[bytes]) -> bytes | None:
         return None
     if subcommand == b"ERROR" and len(arguments) == 3:
         raise CommandError(reading.shown(arguments[2]))
+    if subcommand == b"STRUCTSIZE" and len(arguments) == 2:
+        return encoding.text(_sizes())
     raise CommandError(
-        f"ERR DEBUG {reading.shown(arguments[1])} is not supported here; there are FLUSHALL, SLEEP seconds, ERROR text"
+        f"ERR DEBUG {reading.shown(arguments[1])} is not supported here; "
+        "there are FLUSHALL, SLEEP seconds, ERROR text, STRUCTSIZE"
     )
+
+
+def _sizes() -> str:
+    """Disque's names. What a job and an empty queue count for in memory, and a string beyond its bytes (`sdshdr`)."""
+    queue = limits.TOPIC_MEMORY_BYTES + limits.QUEUE_PARTITION_MEMORY_BYTES
+    bits = 64 if sys.maxsize > 1 << 32 else 32
+    return f"bits:{bits} job:{limits.JOB_MEMORY_BYTES} queue:{queue} sdshdr:{sys.getsizeof(b'')}"
 
 
 def _seconds(value: bytes) -> float:

@@ -30,7 +30,7 @@ def command_(client: Connection, arguments: list[bytes]) -> bytes:
     if subcommand == b"INFO":
         found = [COMMANDS.get(name.upper()) for name in arguments[2:]] or list(COMMANDS.values())
         return encoding.array(
-            [client.null_array if entry is None else _description(entry, client.proto) for entry in found]
+            [client.null_bulk if entry is None else _description(entry, client.proto) for entry in found]
         )
     if subcommand == b"DOCS":
         asked = [name.upper() for name in arguments[2:]] or list(COMMANDS)
@@ -41,14 +41,16 @@ def command_(client: Connection, arguments: list[bytes]) -> bytes:
 
 
 def _description(entry: Command, proto: int) -> bytes:
-    """Six fields, as clients of Disque know them; those of RESP3 expect four more, which have nothing to say here."""
+    """Six fields, as clients of Disque know them; those of RESP3 expect four more, which have nothing to say here.
+
+    As in Disque no command has keys (first, last, step): a node serves every queue, so there is nothing to route by.
+    """
     flags = sorted(_WORDS.get(flag, flag) for flag in entry.flags - _UNTOLD)
-    first = max(entry.key, 0)
     parts = [
         encoding.bulk(entry.name.lower()),
         encoding.integer(entry.arity),
         encoding.array([encoding.simple(flag.encode()) for flag in flags]),
-        *map(encoding.integer, (first, first, int(first > 0))),
+        *[encoding.integer(0)] * 3,
         *([encoding.EMPTY_ARRAY] * 4 if proto == 3 else ()),
     ]
     return encoding.array(parts)

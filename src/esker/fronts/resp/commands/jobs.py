@@ -163,11 +163,21 @@ def description(client: Connection, job: JobView) -> bytes:
         (b"additional-deliveries", integer(job.requeues)),
         (b"nodes-delivered", encoding.bulks([client.broker.node_id.encode()])),
         (b"nodes-confirmed", encoding.EMPTY_ARRAY),
-        (b"next-requeue-within", client.null_bulk if due_in is None else integer(due_in)),
+        (b"next-requeue-within", _requeue_within(client, job, due_in)),
         (b"next-awake-within", integer(awake_in)),
         (b"body", bulk(job.payload)),
     ]
     return encoding.array([part for name, value in fields for part in (bulk(name), value)])
+
+
+def _requeue_within(client: Connection, job: JobView, due_in: int | None) -> bytes:
+    """An integer, unless the job does not come back by itself: Disque's clients read it as one, of queued jobs too.
+
+    Disque's timer begins when a job is queued, ours when it is delivered: a queued job has all of its retry time left.
+    """
+    if due_in is None and job.state == JobState.READY and job.retry_ms:
+        due_in = job.retry_ms
+    return client.null_bulk if due_in is None else encoding.integer(due_in)
 
 
 @command(b"LOADJOB", 2, "write", "admin", rule=OPERATES)

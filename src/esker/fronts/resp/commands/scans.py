@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from esker.engine.commands import ScanJobs
+from esker.engine.config import TopicType
 from esker.engine.ids import TOPIC_SHIFT
 from esker.engine.limits import SCAN_STEP_MAX, SECOND_MS
 from esker.engine.replies import Jobs, JobView, TopicView
@@ -76,6 +77,8 @@ def _queue_option(wanted: _Wanted, name: bytes, options: reading.Options) -> boo
 
 
 def _queue_fits(topic: TopicView, wanted: _Wanted, now: int) -> bool:
+    if topic.config.type != TopicType.QUEUE:  # a client goes on with GETJOB, which a log refuses
+        return False
     if topic.ready < wanted.min_len or wanted.import_rate > 0:  # a cluster of one imports nothing
         return False
     if wanted.max_len is not None and topic.ready > wanted.max_len:
