@@ -66,7 +66,7 @@ class Life(Rig):
 
     def _begin(self) -> None:
         self.machine = self.world.machine
-        self.machine.outbox.append(NodeStarted(self.now))
+        self.machine.record(None, NodeStarted(self.now), sync=False)
 
     def do(self, command: Command) -> Reply:
         reply = self.world.do(command, self.now)

@@ -79,7 +79,7 @@ def reconfigure(machine: Machine, topic: Topic, config: TopicConfig, now: int) -
         return
     if topic.log is not None:
         retention.expire(machine, topic.log, now)  # what is too old does not come back when the TTL grows
-    machine.record_shared(events.TopicConfigured(topic.number, now, config))
+    machine.record(None, events.TopicConfigured(topic.number, now, config))
     if topic.log is not None:
         machine.reserve(topic.log, 0)
         retention.expire(machine, topic.log, now)
@@ -109,7 +109,7 @@ def delete_all(machine: Machine, command: commands.DeleteAllTopics, now: int) ->
 def _remove(machine: Machine, topic: Topic, now: int) -> list[bytes]:
     """Returns the names of the routers that went with it."""
     removed = routing.drop_all_of(machine, topic, now)
-    machine.record_shared(events.TopicDeleted(topic.number, now))
+    machine.record(None, events.TopicDeleted(topic.number, now))
     return removed
 
 

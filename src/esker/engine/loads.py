@@ -84,8 +84,7 @@ def publish(machine: Machine, command: commands.Publish, now: int) -> Reply:
         if isinstance(reply, Refusal):
             return reply
     event = events.LoadAdvanced(command.load, now, command.batch, command.chunk, command.rows, command.last)
-    advanced(machine, event)
-    machine.outbox.append(event)  # the rows have said already whether somebody waits for the disk
+    machine.record(None, event, sync=False)  # the events of the rows say whether the reply waits for the disk
     return Published(duplicate=False)
 
 

@@ -8,13 +8,13 @@ It is pure: no clock, no disk, no tasks. Time comes with each command; lease tok
 `dice`; what has left memory comes back through `cold`, which answers with exactly what was saved.
 The same events, folded in the same order, give the same state: `fold` is what recovery and standbys call.
 
-A handler decides from the state, then calls `record` for each event; since evolving is immediate, the next decision of
+A handler decides from the state, then calls `record` with each event; since evolving is immediate, the next decision of
 the same command already sees it. All events of one command go into one journal batch: all or nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from random import Random
 
 from esker.engine import catalogue, commands, events, limits, loads, records
@@ -107,37 +107,45 @@ class Machine:
 
     # -- recording
 
-    def record(self, partition: Partition, event: PartitionEvent, sync: bool = True) -> None:
-        """Makes an event of a partition happen. `sync`: its outcome was promised to someone."""
-        EVOLVE[type(event)](partition, event)
-        self.touched.add(partition)
-        topic = partition.topic
-        if topic.journaled:
-            self.outbox.append(event)
-            if sync and topic.synced:
-                self.must_sync = True
+    def record(
+        self,
+        owner: Partition | None,
+        event: events.Event | list[events.Enqueued],
+        sync: bool = True,
+        evolve: Callable[[], object] | None = None,
+    ) -> None:
+        """Applies an event and puts it into the outbox: the only way to change state while deciding.
 
-    def record_enqueued(self, partition: QueuePartition, batch: Sequence[events.Enqueued]) -> None:
-        """Makes new jobs of one partition happen, and tells those who follow the queue."""
-        partition.enqueued_all(batch)
-        self.touched.add(partition)
-        topic = partition.topic
-        if topic.journaled:
-            self.outbox += batch
-            self.must_sync |= topic.synced
-        self.queue_grew(topic)
-
-    def record_leased(self, partition: QueuePartition, jobs: Sequence[Job], event: events.JobsLeased) -> None:
-        """Makes a lease of jobs happen that were picked. A lost one heals itself: the jobs are delivered again."""
-        partition.hand_out(jobs, event)
-        self.touched.add(partition)
-        topic = partition.topic
-        if topic.journaled:
+        `owner` is the partition it belongs to, whose topic's durability class decides whether it is journalled and
+        synced. None: it belongs to the shard, and is journalled whatever the class.
+        New jobs of one partition come as a list, because applying them together is several times as fast.
+        `sync`: someone relies on the outcome, so the reply waits for the disk (if the class says so).
+        `evolve` does what folding the event does, where the caller has at hand what folding would have to look up.
+        """
+        if evolve is not None:
+            evolve()
+        elif isinstance(event, list):
+            assert isinstance(owner, QueuePartition)
+            owner.enqueued_all(event)
+        elif owner is not None:
+            EVOLVE[type(event)](owner, event)
+        else:
+            self.fold(event)
+        if owner is not None:
+            self.touched.add(owner)
+            topic = owner.topic
+            if not topic.journaled:
+                return
+            sync = sync and topic.synced
+        if isinstance(event, list):
+            self.outbox += event
+        else:
             self.outbox.append(event)
-            self.must_sync |= topic.synced and topic.config.leases_durable
+        if sync:
+            self.must_sync = True
 
     def queue_grew(self, topic: Topic) -> None:
-        """Tells those who follow a queue as a log."""
+        """Notifies those who follow a queue as a log."""
         if topic.name in self.watched_topics:
             self.changed.add(topic.name)
         if self.routers.by_source:
@@ -147,7 +155,7 @@ class Machine:
         """Before a class that may lose its tail gives out seqs, a ceiling above them is promised on disk."""
         if not partition.topic.synced and partition.next_seq + seqs > partition.ceiling:
             ceiling = partition.next_seq + seqs + limits.SEQ_RESERVE
-            self.record_shared(events.SeqReserved(partition.topic.number, partition.index, ceiling))
+            self.record(None, events.SeqReserved(partition.topic.number, partition.index, ceiling))
             self.reserves[partition] = partition.next_seq, self.last_ms
 
     def return_idle_reserves(self, now: int, limit: int) -> None:
@@ -169,12 +177,6 @@ class Machine:
                 self._return_reserve(partition)
             else:
                 reserves[partition] = partition.next_seq, now
-
-    def record_shared(self, event: events.Event) -> None:
-        """Makes an event of a topic happen; always journalled and synced, whatever the topic's class."""
-        self.fold(event)
-        self.outbox.append(event)
-        self.must_sync = True
 
     def drop_routers(self, topic: Topic, now: int) -> list[bytes]:
         """Before a topic goes: the routers at its ends go first. Returns their names."""
@@ -221,8 +223,7 @@ class Machine:
     def _return_reserve(self, partition: Partition) -> None:
         """No seq from the next one on was given out."""
         event = events.SeqReserved(partition.topic.number, partition.index, partition.next_seq)
-        self.fold(event)
-        self.outbox.append(event)
+        self.record(None, event, sync=False)
 
     def expires_ms(self, now: int, ttl_ms: int) -> int:
         """now + ttl, 0 for no TTL; jobs made together share the object."""

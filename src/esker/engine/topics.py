@@ -37,7 +37,7 @@ def create_problem(machine: Machine, name: bytes, config: TopicConfig, others: i
 
 def make(machine: Machine, name: bytes, config: TopicConfig, now: int, lazy: bool) -> Topic:
     """Makes a topic that `create_problem` has nothing against."""
-    machine.record_shared(events.TopicCreated(machine.next_number, now, name, config, lazy))
+    machine.record(None, events.TopicCreated(machine.next_number, now, name, config, lazy))
     return machine.names[name]
 
 

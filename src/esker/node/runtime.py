@@ -98,7 +98,8 @@ class Node:
         self._machine.lazy_config = TopicConfig(durability=settings.queue_durability)
         self._clock = started_clock(directory.clock, self._machine.last_ms, settings.clock_jump_max_s * 1000)
         self._clock_keeper = ClockKeeper(directory.clock, self._clock)
-        self._machine.outbox.append(NodeStarted(self._clock.now_ms()))  # goes with the first batch of this life
+        started = NodeStarted(self._clock.now_ms())
+        self._machine.record(None, started, sync=False)  # goes with the first batch of this life
         self._shard = Shard(self._machine, self._journal, self._clock, self._waiting)
         self._shard.on_stop = self._shard_stopped
         self._watch = LoopWatch()

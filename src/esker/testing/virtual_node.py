@@ -79,7 +79,7 @@ class VirtualNode:
         self.recovered_position = self.journal.last_position  # what the journal had
         self.machine.memory_limit = settings.memory_limit_bytes
         clock = Clock(self.machine.last_ms, lambda: START_S + loop.time(), loop.time)
-        self.machine.outbox.append(NodeStarted(clock.now_ms()))
+        self.machine.record(None, NodeStarted(clock.now_ms()), sync=False)
         self.shard = Shard(self.machine, self.journal, clock, waiting)
         self.now_ms = clock.now_ms
         self._watch = LoopWatch()

@@ -384,7 +384,7 @@ def test_what_a_restart_took_from_an_ephemeral_log_does_not_come_back_with_anoth
     rig.put(durability=Durability.EPHEMERAL)
     rig.crash()
     assert rig.seqs() == []
-    rig.world.machine.outbox.append(NodeStarted(rig.now))  # as a node does with its first batch
+    rig.world.machine.record(None, NodeStarted(rig.now), sync=False)  # as a node does with its first batch
     rig.put(durability=Durability.FSYNC)
     after = rig.write(b"4").first_seq
     rig.crash()

@@ -201,8 +201,6 @@ def _put(machine: Machine, router: Router, source: Topic, dest: Topic, taken: Ta
     machine.reserve(log, len(taken.bodies))
     if is_derived(source, dest, taken.runs[0]):
         _derive(machine, router, log, taken, now)
-        if dest.synced:
-            machine.must_sync = True  # a reader must not see what a crash may take, nor another record get its seq
     else:
         first = log.next_seq
         machine.record(log, events.RecordsAppended(dest.number, 0, first, now, taken.bodies))
@@ -232,18 +230,23 @@ def _move(machine: Machine, router: Router, taken: Taken, now: int, dest_seq: in
     """Moves the cursor. Promises nothing to anyone, so it asks for no sync. The copies, if any, go to `dest_seq`."""
     count = router.forwarded + len(taken.bodies)
     event = events.RecordsForwarded(router.number, now, taken.upto, dest_seq, taken.runs, False, count)
-    _come_to(machine, router, event)
-    machine.outbox.append(event)
+    machine.record(None, event, sync=False)
 
 
 def _derive(machine: Machine, router: Router, log: LogPartition, taken: Taken, now: int) -> None:
-    """Moves the cursor and makes the copies, in one event."""
+    """Moves the cursor and makes the copies, in one event.
+
+    It is synced as a write to the destination is: a crash must not remove a record that was read, nor may another
+    record get its seq.
+    """
     count = router.forwarded + len(taken.bodies)
     event = events.RecordsForwarded(router.number, now, taken.upto, log.next_seq, taken.runs, True, count)
-    _come_to(machine, router, event)
-    log.derived(event.dest_seq, now, taken.bodies, taken.weight)
-    machine.touched.add(log)
-    machine.outbox.append(event)
+
+    def evolve() -> None:
+        _come_to(machine, router, event)
+        log.derived(event.dest_seq, now, taken.bodies, taken.weight)
+
+    machine.record(log, event, evolve=evolve)
 
 
 def _come_to(machine: Machine, router: Router, event: events.RecordsForwarded) -> None:

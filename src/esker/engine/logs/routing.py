@@ -34,8 +34,8 @@ def put(machine: Machine, command: commands.PutRouter, now: int) -> Reply:
     if dest is None:
         dest = make(machine, command.dest, config, now, lazy=False)
     number, cursor = machine.routers.next_router, source.first.next_seq - 1
-    machine.record_shared(
-        events.RouterPut(number, now, command.name, source.number, dest.number, command.options, cursor)
+    machine.record(
+        None, events.RouterPut(number, now, command.name, source.number, dest.number, command.options, cursor)
     )
     return view(machine, machine.routers.numbers[number], created=True)
 
@@ -59,7 +59,7 @@ def _update(machine: Machine, router: Router, command: commands.PutRouter, now: 
     event = events.RouterPut(
         router.number, now, router.name, router.source, router.dest, command.options, router.cursor
     )
-    machine.record_shared(event)
+    machine.record(None, event)
     return view(machine, router)
 
 
@@ -118,7 +118,7 @@ def drop(machine: Machine, command: commands.DropRouter, now: int) -> Reply:
     if router is None:
         return Done(0)
     forwarding.catch_up_router(machine, router, now)
-    machine.record_shared(events.RouterDropped(router.number, now))
+    machine.record(None, events.RouterDropped(router.number, now))
     return Done(1)
 
 
@@ -129,7 +129,7 @@ def drop_all_of(machine: Machine, topic: Topic, now: int) -> list[bytes]:
         if router.source == topic.number:
             forwarding.catch_up_router(machine, router, now)
     for router in routers:
-        machine.record_shared(events.RouterDropped(router.number, now))
+        machine.record(None, events.RouterDropped(router.number, now))
     return [router.name for router in routers]
 
 

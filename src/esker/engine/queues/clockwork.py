@@ -127,7 +127,7 @@ def _sweep_idle(machine: Machine, now: int) -> None:
                 if partition.dedup.dropped:
                     machine.touched.add(partition)  # so that the store forgets too
         if pressure.is_idle(machine, topic, now):
-            machine.record_shared(events.TopicDeleted(topic.number, now))
+            machine.record(None, events.TopicDeleted(topic.number, now))
 
 
 def _bury(machine: Machine) -> None:

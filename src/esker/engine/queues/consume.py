@@ -153,7 +153,8 @@ def _hand_out(
     ]  # fmt: skip
     seqs = [job.seq for job in jobs]  # the very objects that the jobs hold go everywhere: 32 bytes each
     leased = events.JobsLeased(number, index, now, token, deadline_ms, command.holder, seqs, attempts)
-    machine.record_leased(partition, jobs, leased)
+    # A lost lease heals itself: the jobs are delivered again.
+    machine.record(partition, leased, sync=topic.config.leases_durable, evolve=lambda: partition.hand_out(jobs, leased))
     return deliveries
 
 

@@ -74,7 +74,7 @@ def purge(machine: Machine, command: commands.Purge, now: int) -> Reply:
     count = topic.jobs
     for partition in topic.partitions:
         if partition.jobs:
-            machine.record_shared(events.Purged(topic.number, partition.index, now, partition.next_seq))
+            machine.record(None, events.Purged(topic.number, partition.index, now, partition.next_seq))
     return Done(count)
 
 
@@ -89,7 +89,7 @@ def pause(machine: Machine, command: commands.PauseTopic, now: int) -> Reply:
             return problem
         topic = make(machine, command.topic, machine.lazy_config, now, lazy=True)
     if wanted != topic.pause:
-        machine.record_shared(events.TopicPaused(topic.number, now, wanted))
+        machine.record(None, events.TopicPaused(topic.number, now, wanted))
         machine.woken.add(topic.name)
     return Paused(wanted)
 

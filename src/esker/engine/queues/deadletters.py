@@ -105,7 +105,8 @@ def _bury_in_queue(machine: Machine, partition: QueuePartition, job: Job, grave:
         machine.payload(partition, job),
         Details(tag=details.tag, node=details.node, meta=_letter_meta(partition, job, in_log=False)),
     )
-    machine.record_enqueued(target, (letter,))
+    machine.record(target, letter)
+    machine.queue_grew(grave)
     machine.woken.add(grave.name)
     retention.enforce_caps(machine, grave, now)
     return True

@@ -182,7 +182,8 @@ def _add_plain(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], 
             )
         )
         seq += 1
-    machine.record_enqueued(partition, batch)
+    machine.record(partition, batch)
+    machine.queue_grew(topic)
     machine.woken.add(topic.name)
     first_id = message_id(now, number, 0, first)
     return Added(range(first_id, first_id + len(batch)))
@@ -234,7 +235,8 @@ def _add(machine: Machine, partition: QueuePartition, new: commands.NewJob, now:
         new.payload,
         details,
     )
-    machine.record_enqueued(partition, (event,))
+    machine.record(partition, event)
+    machine.queue_grew(topic)
     if not due_ms:
         machine.woken.add(topic.name)
     return seq

@@ -98,7 +98,8 @@ def append_bodies(machine: Machine, partition: QueuePartition, bodies: Sequence[
         )
         for seq, body in enumerate(bodies, first)
     ]
-    machine.record_enqueued(partition, batch)
+    machine.record(partition, batch)
+    machine.queue_grew(topic)
     machine.woken.add(topic.name)
     retention.enforce_caps(machine, topic, now)
     return first
@@ -259,7 +260,7 @@ def _steps_below(machine: Machine, partition: QueuePartition, below: int) -> Ite
     first, jobs, step = partition.earliest_seq(), partition.jobs, limits.DELETE_STEP
     if partition.next_seq - below <= step and len(jobs) > step:  # nearly all: what stays is put back
         before = partition.records
-        machine.record_shared(events.Purged(partition.topic.number, partition.index, machine.last_ms, below))
+        machine.record(None, events.Purged(partition.topic.number, partition.index, machine.last_ms, below))
         yield before - partition.records
         return
     seqs = range(first, below) if below - first <= 4 * len(jobs) else sorted(seq for seq in jobs if seq < below)

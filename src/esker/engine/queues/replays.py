@@ -143,7 +143,8 @@ def _raise(machine: Machine, grave: Topic, origin: Origin, payload: bytes, detai
         job = events.Enqueued(
             source.number, home.index, home.next_seq, now, priority, retry_ms, expires_ms, 0, payload, kept
         )
-        machine.record_enqueued(home, (job,))
+        machine.record(home, job)
+        machine.queue_grew(source)
     machine.woken.add(source.name)
     return True
 

@@ -131,7 +131,7 @@ def remove_all(
     """Removes jobs, in one command whatever their number. `below` > 0: they are all there is below that seq."""
     number, index = partition.topic.number, partition.index
     if below and len(seqs) > _ONE_BY_ONE and len(seqs) * 2 > len(partition.jobs):
-        machine.record_shared(events.Purged(number, index, now, below))
+        machine.record(None, events.Purged(number, index, now, below))
         return
     for seq in seqs:
         machine.record(partition, events.JobRemoved(number, index, seq, now, reason))
