@@ -1,4 +1,4 @@
-"""Events are recorded in one way: `Machine.record` evolves, marks what was touched, and decides about journal and sync."""
+"""Events are recorded in one way: `Machine.record` evolves, marks the partition, decides about journal and sync."""
 
 from __future__ import annotations
 

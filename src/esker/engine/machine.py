@@ -125,8 +125,7 @@ class Machine:
         if evolve is not None:
             evolve()
         elif isinstance(event, list):
-            assert isinstance(owner, QueuePartition)
-            owner.enqueued_all(event)
+            EVOLVE_NEW_JOBS(owner, event)
         elif owner is not None:
             EVOLVE[type(event)](owner, event)
         else:
@@ -385,6 +384,8 @@ EVOLVE: dict[type, Callable[..., object]] = {
     events.KeyRemembered: _key_remembered,
 }
 """How a partition of any kind takes an event of its own."""
+EVOLVE_NEW_JOBS: Callable[..., object] = QueuePartition.enqueued_all
+"""How a partition of a queue takes a list of `Enqueued`."""
 
 FOLD: dict[type, Callable[..., None]] = {
     events.TopicCreated: Machine.topic_created,

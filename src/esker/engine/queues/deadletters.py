@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from esker.engine import events, limits, topics
-from esker.engine.commands import NO_DETAILS, Details
+from esker.engine.commands import NO_DETAILS, Details, NewJob
 from esker.engine.ids import Place, from_ulid, message_id, place, to_ulid
 from esker.engine.logs import append as log_append
 from esker.engine.logs.partition import LogPartition
 from esker.engine.meta import meta_values, stamped
 from esker.engine.queues import retention
+from esker.engine.queues.adding import add_jobs
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.topic import Topic
@@ -91,23 +92,13 @@ def _bury_in_queue(machine: Machine, partition: QueuePartition, job: Job, grave:
         return False
     details = job.details or NO_DETAILS
     target = grave.partitions[partition.index % len(grave.partitions)]
-    machine.reserve(target, 1)
-    ttl_ms = grave.config.ttl_ms
-    letter = events.Enqueued(
-        grave.number,
-        target.index,
-        target.next_seq,
-        now,
-        job.priority,
-        job.retry_ms or partition.topic.config.lease_ms,
-        now + ttl_ms if ttl_ms else 0,
-        0,
+    letter = NewJob(
         machine.payload(partition, job),
-        Details(tag=details.tag, node=details.node, meta=_letter_meta(partition, job, in_log=False)),
+        job.priority,
+        retry_ms=job.retry_ms or partition.topic.config.lease_ms,
+        details=Details(tag=details.tag, node=details.node, meta=_letter_meta(partition, job, in_log=False)),
     )
-    machine.record(target, letter)
-    machine.queue_grew(grave)
-    machine.woken.add(grave.name)
+    add_jobs(machine, target, (letter,), now)
     retention.enforce_caps(machine, grave, now)
     return True
 

@@ -156,12 +156,11 @@ class QueuePartition:
 
     def enqueued_all(self, batch: Sequence[events.Enqueued]) -> None:
         """Many at once: a job costs about a microsecond here, and every call saved counts."""
-        if batch[0].seq < self.next_seq:  # folded onto a checkpoint that may know them already
-            for event in batch:
-                self._remove(event.seq)
-                self._come_late(event.seq)
+        if batch[0].seq < self.next_seq:
+            self._make_way([event.seq for event in batch])
         jobs, sign, retry_ms = self.jobs, self.sign, self._retry_ms
         keys: list[int] = []
+        special: list[Job] = []
         expiring: list[int] = []  # a run of jobs that expire together
         expires_ms = size = 0
         for event in batch:
@@ -174,79 +173,68 @@ class QueuePartition:
                 seq, event.ts, priority, retry_ms, event.expires_ms, _READY, 0, 0, 0, 0, 0, length, None, payload
             )  # fmt: skip
             if event.expires_ms != expires_ms:
-                self._due_together(self.expiry, expires_ms, expiring)
+                if expires_ms:
+                    self.wake(self.expiry.add_all(expires_ms, expiring))
                 expires_ms, expiring = event.expires_ms, []
             expiring.append(seq)
             if event.due_ms or event.details is not None:
-                self._detail(jobs[seq], event)
+                special.append(self._detailed(jobs[seq], event))
             if not event.due_ms:
                 keys.append((priority * sign << SEQ_BITS) + seq)
         self._retry_ms = retry_ms
-        self._due_together(self.expiry, expires_ms, expiring)
-        self.counts[_READY] += len(keys)
-        self.ready.push_all(keys, self.counts[_READY])
-        self._came(len(batch), size, batch[-1].seq, batch[-1].ts)
+        if expires_ms:
+            self.wake(self.expiry.add_all(expires_ms, expiring))
+        self._insert(keys, special, batch[-1].seq, size, size, False)
+        self.head_seq = self.next_seq - 1
+        self.counters.jobs_in += len(batch)
+        self.active_ms = batch[-1].ts
 
     def enqueued_alike(self, event: events.JobsEnqueued) -> None:
         """What `enqueued_all` does, for jobs that share all but their payloads."""
         payloads = event.payloads
         first, ts, retry_ms, expires_ms = event.seq, event.ts, event.retry_ms, event.expires_ms
         seqs = list(range(first, first + len(payloads)))  # the very objects go everywhere: 32 bytes each
-        if first < self.next_seq:  # folded onto a checkpoint that may know them already
-            for seq in seqs:
-                self._remove(seq)
-                self._come_late(seq)
+        if first < self.next_seq:
+            self._make_way(seqs)
         jobs = [
             Job(seq, ts, 0, retry_ms, expires_ms, _READY, 0, 0, 0, 0, 0, len(payload), None, payload)
             for seq, payload in zip(seqs, payloads, strict=True)
         ]
         self.jobs.update(zip(seqs, jobs, strict=True))
-        self._due_together(self.expiry, expires_ms, seqs)
-        self.counts[_READY] += len(payloads)
-        self.ready.push_run(seqs, self.counts[_READY])  # the key of priority 0 is the seq
-        self._came(len(payloads), sum(map(len, payloads)), seqs[-1], ts)
-
-    def _came(self, count: int, size: int, last_seq: int, ts: int) -> None:
-        if last_seq >= self.next_seq:
-            self.next_seq = last_seq + 1
+        if expires_ms:
+            self.wake(self.expiry.add_all(expires_ms, seqs))
+        size = sum(map(len, payloads))
+        self._insert(seqs, (), seqs[-1], size, size, True)  # the key of priority 0 is the seq
         self.head_seq = self.next_seq - 1
+        self.counters.jobs_in += len(payloads)
         self.active_ms = ts
-        self.counters.jobs_in += count
-        self.bytes += size
-        self.hot_bytes += size
-        totals = self.totals
-        totals.jobs += count
-        totals.hot_bytes += size
-        totals.unsaved_bytes += size
 
-    def _detail(self, job: Job, event: events.Enqueued) -> None:
-        """What few jobs have: a delay, details, a tag, an idempotency key."""
+    def _make_way(self, seqs: Sequence[int]) -> None:
+        """Jobs are folded onto a checkpoint that may know them already: they start anew, the rest will follow."""
+        for seq in seqs:
+            self._remove(seq)
+            self._come_late(seq)
+
+    def _detailed(self, job: Job, event: events.Enqueued) -> Job:
+        """Gives a new job what few jobs have: a delay, details, an idempotency key."""
         details = job.details = event.details
         if event.due_ms:
             job.state, job.due_ms = _DELAYED, event.due_ms
-            self.counts[_DELAYED] += 1
-            self.wake(self.timers.add(event.due_ms, job.seq))
-        if details is not None:
-            if details.tag:
-                self.tags.add(details.tag, job.seq)
-            if details.key or details.producer:
-                for key in dedup_keys(details):
-                    self.dedup.remember(key, event.ts, event.seq)
-
-    def _due_together(self, deadlines: Deadlines, due_ms: int, seqs: Sequence[int]) -> None:
-        if due_ms and seqs:
-            self.wake(deadlines.add_all(due_ms, seqs))
+        if details is not None and (details.key or details.producer):
+            for key in dedup_keys(details):
+                self.dedup.remember(key, event.ts, event.seq)
+        return job
 
     def replayed(self, event: events.JobReplayed) -> None:
-        self._remove(event.seq)  # folded onto a checkpoint that knows it already: it starts anew, the rest will follow
+        self._remove(event.seq)  # see `_make_way`
         for view in self.views:
             view.pass_over(event.seq)
         if event.seq < self.next_seq:
             self._come_late(event.seq)
-        self._insert(Job(
+        self._insert_again([Job(
             event.seq, event.created_ms, event.priority, event.retry_ms, event.expires_ms, _READY, 0, 0, 0, 0, 0,
             len(event.payload), event.details, event.payload,
-        ))  # fmt: skip
+        )])  # fmt: skip
         self.restored.add(event.seq)
         self.active_ms = event.ts
 
@@ -373,10 +361,10 @@ class QueuePartition:
         self._clear()
         self.dirty = set()
         staying = sorted(seq for seq in gone if seq >= event.below) if event.below < self.next_seq else ()
-        for seq in staying:
-            self._insert(gone.pop(seq))
-            if seq in holders:
-                self.holders.take((seq,), holders[seq])
+        if staying:
+            self._insert_again([gone.pop(seq) for seq in staying])
+        for seq in filter(holders.__contains__, staying):
+            self.holders.take((seq,), holders[seq])
         self.purged_below = max(self.purged_below, event.below)
         self.active_ms = event.ts
         return {} if looked_at else gone
@@ -465,30 +453,44 @@ class QueuePartition:
         self.spent.append(seq)
         self.totals.spent[self] = None
 
-    def _insert(self, job: Job) -> None:
-        seq = job.seq
-        if seq >= self.next_seq:
-            self.next_seq = seq + 1
-        self.jobs[seq] = job
-        self._soil(seq)
-        self.bytes += job.size
-        totals = self.totals
-        totals.jobs += 1
-        if job.payload is not None:
-            self.hot_bytes += job.size
-            totals.hot_bytes += job.size
-            totals.unsaved_bytes += job.size
-        self.counts[job.state] += 1
-        if job.state == _READY:
-            self.ready.push_all((ready_key(self.sign, job.priority, seq),), self.counts[_READY])
-        elif job.state == _SPENT:
-            self._spend(seq)
-        if job.details is not None and job.details.tag:
-            self.tags.add(job.details.tag, seq)
-        if job.due_ms:
-            self.wake(self.timers.add(job.due_ms, seq))
-        if job.expires_ms:
-            self.wake(self.expiry.add(job.expires_ms, seq))
+    def _insert_again(self, jobs: Sequence[Job]) -> None:
+        """Jobs in any state that had their seqs before, in the order of these."""
+        size, hot_size = sum(job.size for job in jobs), sum(job.size for job in jobs if job.payload is not None)
+        for job in jobs:
+            self._soil(job.seq)
+            if job.expires_ms:
+                self.wake(self.expiry.add(job.expires_ms, job.seq))
+        keys = [ready_key(self.sign, job.priority, job.seq) for job in jobs if job.state == _READY]
+        self.jobs.update({job.seq: job for job in jobs})
+        self._insert(keys, jobs, jobs[-1].seq, size, hot_size, False)
+
+    def _insert(
+        self, keys: Sequence[int], special: Sequence[Job], last_seq: int, size: int, hot_size: int, rising: bool
+    ) -> None:
+        """Adds a batch that the caller has put into `jobs` and `expiry` to all other indexes. Only `load` does so, too.
+
+        `keys` are of those that are ready; `rising`: in their order. Jobs with details, or not ready, are `special`.
+        """
+        if last_seq >= self.next_seq:
+            self.next_seq = last_seq + 1
+        counts, totals = self.counts, self.totals
+        counts[_READY] += len(keys)
+        (self.ready.push_run if rising else self.ready.push_all)(keys, counts[_READY])
+        totals.jobs += len(keys)
+        for job in special:
+            if job.state != _READY:
+                counts[job.state] += 1
+                totals.jobs += 1
+            if job.state == _SPENT:
+                self._spend(job.seq)
+            if job.due_ms:
+                self.wake(self.timers.add(job.due_ms, job.seq))
+            if job.details is not None and job.details.tag:
+                self.tags.add(job.details.tag, job.seq)
+        self.bytes += size
+        self.hot_bytes += hot_size
+        totals.hot_bytes += hot_size
+        totals.unsaved_bytes += hot_size
 
     def _remove(self, seq: int) -> bool:
         return self._remove_all((seq,)) == 1

@@ -12,6 +12,7 @@ from esker.engine.ids import message_id
 from esker.engine.meta import meta_problem
 from esker.engine.placement import partition_of
 from esker.engine.queues import pressure, retention
+from esker.engine.queues.adding import add_jobs
 from esker.engine.queues.job import JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Added, Reply
@@ -46,7 +47,11 @@ def enqueue(machine: Machine, command: commands.Enqueue, now: int) -> Reply:
         return problem
     if topic is None:
         topic = make(machine, command.topic, config, now, lazy=command.config is None)
-    added = _add_plain(machine, topic, jobs, now) if plain else _add_each(machine, topic, jobs, now)
+    if plain:  # jobs without details in a topic of one partition, which is nearly all: one step for all of them
+        first_id = message_id(now, topic.number, 0, add_jobs(machine, topic.partitions[0], jobs, now))
+        added = Added(range(first_id, first_id + len(jobs)))
+    else:
+        added = _add_each(machine, topic, jobs, now)
     if capped:
         retention.enforce_caps(machine, topic, now)
     return added
@@ -153,42 +158,6 @@ def _details_problem(details: commands.Details) -> Refusal | None:
     return None if problem is None else Refusal(Code.BAD_REQUEST, problem)
 
 
-def _add_plain(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], now: int) -> Added:
-    """Jobs without details in a topic of one partition, which is nearly all: one step for all of them."""
-    partition = topic.partitions[0]
-    number, lease_ms, default_ttl_ms = topic.number, topic.config.lease_ms, topic.config.ttl_ms
-    if not topic.synced:
-        machine.reserve(partition, len(jobs))
-    seq = first = partition.next_seq
-    batch: list[events.Enqueued] = []
-    last_ttl_ms, expires_ms = 0, 0
-    for new in jobs:
-        retry_ms = new.retry_ms
-        ttl_ms = default_ttl_ms if new.ttl_ms is None else new.ttl_ms
-        if ttl_ms != last_ttl_ms:
-            last_ttl_ms, expires_ms = ttl_ms, machine.expires_ms(now, ttl_ms)
-        batch.append(
-            events.Enqueued(
-                number,
-                0,
-                seq,
-                now,
-                new.priority,
-                lease_ms if retry_ms is None else retry_ms,
-                expires_ms,
-                0,
-                new.payload,
-                None,
-            )
-        )
-        seq += 1
-    machine.record(partition, batch)
-    machine.queue_grew(topic)
-    machine.woken.add(topic.name)
-    first_id = message_id(now, number, 0, first)
-    return Added(range(first_id, first_id + len(batch)))
-
-
 def _add_each(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], now: int) -> Added:
     """Jobs that may repeat each other, or belong to different partitions: one after the other."""
     ids: list[int] = []
@@ -201,7 +170,8 @@ def _add_each(machine: Machine, topic: Topic, jobs: Sequence[commands.NewJob], n
             duplicates.append(len(ids))
             ids.append(message_id(known.created_ms, topic.number, partition.index, known.seq))
         else:
-            ids.append(message_id(now, topic.number, partition.index, _add(machine, partition, new, now)))
+            seq = add_jobs(machine, partition, (new,), now)
+            ids.append(message_id(now, topic.number, partition.index, seq))
     return Added(ids, duplicates)
 
 
@@ -212,34 +182,6 @@ def _known(partition: QueuePartition, details: commands.Details, now: int) -> Re
         if known is not None:
             return known
     return None
-
-
-def _add(machine: Machine, partition: QueuePartition, new: commands.NewJob, now: int) -> int:
-    """Returns the seq of the new job."""
-    topic = partition.topic
-    details = new.details
-    retry_ms = topic.config.lease_ms if new.retry_ms is None else new.retry_ms
-    ttl_ms = topic.config.ttl_ms if new.ttl_ms is None else new.ttl_ms
-    due_ms = now + details.delay_ms if details is not None and details.delay_ms else 0
-    machine.reserve(partition, 1)
-    seq = partition.next_seq
-    event = events.Enqueued(
-        topic.number,
-        partition.index,
-        seq,
-        now,
-        new.priority,
-        retry_ms,
-        machine.expires_ms(now, ttl_ms),
-        due_ms,
-        new.payload,
-        details,
-    )
-    machine.record(partition, event)
-    machine.queue_grew(topic)
-    if not due_ms:
-        machine.woken.add(topic.name)
-    return seq
 
 
 def _partition(topic: Topic, new: commands.NewJob) -> QueuePartition:

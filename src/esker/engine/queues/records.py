@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from esker.engine import commands, events, limits
-from esker.engine.commands import Details
 from esker.engine.config import Pause, TopicConfig
 from esker.engine.dedup import write_key
 from esker.engine.logs import append as log_append
 from esker.engine.queues import clockwork, held, pressure, produce, retention
+from esker.engine.queues.adding import add_bodies
 from esker.engine.queues.job import Job, JobState
 from esker.engine.queues.partition import QueuePartition
 from esker.engine.replies import Record, Records, Reply, Written
@@ -79,36 +79,9 @@ def append_bodies(machine: Machine, partition: QueuePartition, bodies: Sequence[
 
     A queue that drops its oldest is brought within its caps again; that may take some of these, too.
     """
-    topic = partition.topic
-    config = topic.config
-    machine.reserve(partition, len(bodies))
-    number, first, expires_ms = topic.number, partition.next_seq, machine.expires_ms(now, config.ttl_ms)
-    batch = [
-        events.Enqueued(
-            number,
-            partition.index,
-            seq,
-            now,
-            0,
-            config.lease_ms,
-            expires_ms,
-            0,
-            body.data,
-            _details(body),
-        )
-        for seq, body in enumerate(bodies, first)
-    ]
-    machine.record(partition, batch)
-    machine.queue_grew(topic)
-    machine.woken.add(topic.name)
-    retention.enforce_caps(machine, topic, now)
+    first = add_bodies(machine, partition, bodies, now)
+    retention.enforce_caps(machine, partition.topic, now)
     return first
-
-
-def _details(body: events.RecordBody) -> Details | None:
-    if body.tag or body.node or body.meta or body.hops:
-        return Details(tag=body.tag, node=body.node, meta=body.meta, hops=body.hops)
-    return None
 
 
 def _write_problem(

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from esker.engine import commands, events, limits
-from esker.engine.commands import NO_DETAILS, Details
+from esker.engine.commands import NO_DETAILS, Details, NewJob
 from esker.engine.ids import message_id, place
 from esker.engine.logs import reading
 from esker.engine.logs.partition import LogPartition
 from esker.engine.meta import stamped
 from esker.engine.queues import deadletters, retention
+from esker.engine.queues.adding import add_jobs
 from esker.engine.queues.deadletters import PREFIX, Origin
 from esker.engine.queues.job import Job
 from esker.engine.queues.partition import QueuePartition
@@ -139,12 +140,7 @@ def _raise(machine: Machine, grave: Topic, origin: Origin, payload: bytes, detai
         )
     else:  # the topic was made anew, so the old seq means nothing there; or the origin is not ours
         home = source.partitions[index % len(source.partitions)]
-        machine.reserve(home, 1)
-        job = events.Enqueued(
-            source.number, home.index, home.next_seq, now, priority, retry_ms, expires_ms, 0, payload, kept
-        )
-        machine.record(home, job)
-        machine.queue_grew(source)
+        add_jobs(machine, home, (NewJob(payload, priority, retry_ms, origin.ttl_ms, kept),), now)
     machine.woken.add(source.name)
     return True
 
