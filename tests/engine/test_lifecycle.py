@@ -14,9 +14,12 @@ from esker.engine.commands import (
     Delete,
     DeleteTopic,
     Details,
+    Enqueue,
+    EnqueueAlike,
     Extend,
     Lease,
     Nack,
+    NewJob,
     PauseTopic,
     Purge,
     Release,
@@ -135,6 +138,16 @@ def test_the_table_has_illegal_cells_and_knows_every_event() -> None:
     assert (JobState.SPENT, events.JobLeased) in ILLEGAL
     assert (JobState.SPENT, events.JobReturned) in ILLEGAL
     assert (JobState.LEASED, events.JobLeased) in ILLEGAL
+
+
+def test_jobs_that_come_together_make_the_moves_they_would_make_apart() -> None:
+    rig = Rig(CONFIG)
+    rig.do(EnqueueAlike(Q, [b"a", b"b"], 1000, 5000))
+    assert [type(event) for event in rig.last] == [events.JobsEnqueued]
+    moves = list(chain.from_iterable(map(moves_of, rig.last)))
+    apart = Rig(CONFIG)
+    apart.do(Enqueue(Q, [NewJob(payload, 0, 1000, 5000) for payload in (b"a", b"b")]))
+    assert moves == apart.last
 
 
 @pytest.mark.parametrize(("state", "event"), ILLEGAL)

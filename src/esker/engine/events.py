@@ -363,6 +363,21 @@ JobEvent = (
 LogEvent = RecordsAppended | LogTrimmed | RecordsDeleted | SeqsLost | LogArchived | KeyRemembered
 
 
+def enqueued_apart(event: JobsEnqueued) -> list[Enqueued]:
+    """The same, one by one."""
+    topic, partition, ts, retry_ms, expires_ms = (
+        event.topic,
+        event.partition,
+        event.ts,
+        event.retry_ms,
+        event.expires_ms,
+    )
+    return [
+        Enqueued(topic, partition, seq, ts, 0, retry_ms, expires_ms, 0, payload, None)
+        for seq, payload in enumerate(event.payloads, event.seq)
+    ]
+
+
 def leased_apart(event: JobsLeased) -> list[JobLeased]:
     """The same, one by one."""
     topic, partition, ts, deadline_ms, holder = event.topic, event.partition, event.ts, event.deadline_ms, event.holder

@@ -7,7 +7,7 @@
                             │   ▼ │JobReturned
                           WITHDRAWN
 
-`JobsLeased` and `JobsAcked` are these of many jobs at once (`moves_of`).
+`JobsEnqueued`, `JobsLeased` and `JobsAcked` are these of many jobs at once (`moves_of`).
 
 A cell is the set of states an event may leave a job in; a missing cell is illegal. `decide` never makes an illegal
 event. Folding after a crash may meet a job that is already further on (events.py says why that is harmless), so the
@@ -36,6 +36,8 @@ MoveEvent = (
 
 def moves_of(event: events.Event) -> Sequence[MoveEvent]:
     """What an event does, job by job; nothing for one that moves none."""
+    if isinstance(event, events.JobsEnqueued):
+        return events.enqueued_apart(event)
     if isinstance(event, events.JobsLeased):
         return events.leased_apart(event)
     if isinstance(event, events.JobsAcked):
