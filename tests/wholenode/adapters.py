@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from esker.errors import ArchiveError
+from esker.errors import ArchiveError, DataDirectoryError
 from esker.store.interface import Puts, Ranges
 from esker.store.rocksdb import RocksStore
 from esker.testing.faulty_store import FaultyStore
@@ -82,21 +82,19 @@ class KilledRocks(RocksStore):
         super().persist()
 
     def after_crash(self) -> KilledRocks:
+        """The files as they are now. RocksDB may remove or add some in the middle of the copy: then all again."""
         after = self._directory.with_name(f"{int(self._directory.name) + 1}")
-        self._copy(after)
-        self.close()
-        shutil.rmtree(self._directory)
-        return KilledRocks(after)
-
-    def _copy(self, after: Path) -> None:
-        """As the files are now. RocksDB may remove one in the middle, after it has written another: then all again."""
         while True:
             try:
                 shutil.copytree(self._directory, after, ignore=shutil.ignore_patterns("LOCK"))
-            except shutil.Error:
+                found = KilledRocks(after)
+            except (shutil.Error, DataDirectoryError):
                 shutil.rmtree(after)
             else:
-                return
+                break
+        self.close()
+        shutil.rmtree(self._directory)
+        return found
 
     def after_end(self) -> KilledRocks:
         self.close()
