@@ -4,7 +4,7 @@ It does by hand what the node does on its loop: it gives each command the time, 
 the command become one batch of the journal, and syncs the batch if the reply has to wait for that. A batch that nobody
 waits for stays in the page cache until the next sync: `lose_power` drops it, `kill` does not.
 
-`Stage.do` and `Stage.advance` are the only places that know how the engine is driven.
+`do`, `_commit`, `advance` and `restart` are the only places that know how the engine is driven.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from esker.store.cooling import cool
 from esker.store.memory import MemoryStore
 
 START_MS = 1_700_000_000_000
+TICK_MS = 1000  # the node looks at idle topics and reserves this often, whatever is due
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,12 @@ class Stage:
         reply = machine.handle(command, now)
         while isinstance(copies := machine.handle(Forward(), now), Count) and copies.count:
             pass
+        self._commit(verb)
+        return reply
+
+    def _commit(self, verb: str) -> None:
+        """What was recorded becomes one batch."""
+        machine = self._machine
         events, sync, woken = machine.outbox, machine.must_sync, sorted(machine.woken)
         machine.outbox, machine.must_sync = [], False
         machine.woken.clear()
@@ -66,7 +73,6 @@ class Stage:
                 self.sync()
         if events or woken:
             self.batches.append(Batch(verb, events, sync, woken))
-        return reply
 
     # -- time
 
@@ -75,7 +81,7 @@ class Stage:
         end_ms = self._elapsed_ms + ms
         while self._elapsed_ms < end_ms:
             due = next_wake_ms(self._machine)
-            step_ms = end_ms - self._elapsed_ms if due is None else max(1, due - self._clock.now_ms())
+            step_ms = TICK_MS if due is None else min(TICK_MS, max(1, due - self._clock.now_ms()))
             self._elapsed_ms = min(end_ms, self._elapsed_ms + step_ms)
             self._tick()
 
@@ -141,6 +147,7 @@ class Stage:
     def restart(self) -> None:
         """An orderly stop, and the next start."""
         self._machine.release_reserves()
+        self._commit("restart")
         self.checkpoint()
         self._start()
         self._tick()
