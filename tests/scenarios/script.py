@@ -7,8 +7,8 @@
     q#1
     q#1 a priority=5 attempt=1 until=@30s
 
-A block is one or more commands, `----`, and the output of all of them, up to the next blank line. Running a script gives
-the same text with the output that was seen, so a difference between the two is the whole report of a failure.
+A block is one or more commands, `----`, and the output of all of them, up to the next blank line. Running a script
+gives the same text with the output that was seen, so a difference between the two is the whole report of a failure.
 """
 
 from __future__ import annotations

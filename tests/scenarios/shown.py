@@ -6,7 +6,7 @@ start. Fields that have their usual value are left out, and so are tokens and me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, IntEnum
 
 import msgspec
@@ -16,9 +16,31 @@ from esker.engine.commands import Details, NewRecord
 from esker.engine.config import RouterOptions, TopicConfig
 from esker.engine.ids import place
 from esker.engine.replies import (
-    Added, CohortLeased, Count, Deleted, Delivery, Done, Extended, Jobs, JobView, Leased, Paused, Record, Records, Reply,
-    RouterPage, RouterView, SlotsDone, StillWorking, TopicDropped, TopicPage, TopicPut, TopicStatus, TopicView, Written,
-)  # fmt: skip
+    Added,
+    CohortLeased,
+    Count,
+    Deleted,
+    Delivery,
+    Done,
+    Extended,
+    Jobs,
+    JobView,
+    Leased,
+    Paused,
+    Record,
+    Records,
+    Reply,
+    RouterPage,
+    RouterView,
+    SlotsDone,
+    StillWorking,
+    TopicDropped,
+    TopicPage,
+    TopicPut,
+    TopicStatus,
+    TopicView,
+    Written,
+)
 from esker.errors import Refusal
 from tests.scenarios.stage import START_MS, Batch
 

@@ -1,8 +1,8 @@
 """What a scenario plays on: the engine, with a clock that moves on request, and a disk that can lose power.
 
 It does by hand what the node does on its loop: it gives each command the time, lets routers run before the events of
-the command become one batch of the journal, and syncs the batch if the reply has to wait for that. A batch that nobody
-waits for stays in the page cache until the next sync: `lose_power` drops it, `kill` does not.
+the command become one batch of the journal, and syncs the batch if the reply has to wait for that. A batch that no
+reply waits for stays in the page cache until the next sync: `lose_power` drops it, `kill` does not.
 
 `do`, `_commit`, `advance` and `restart` are the only places that know how the engine is driven.
 """
@@ -32,7 +32,7 @@ TICK_MS = 1000  # the node looks at idle topics and reserves this often, whateve
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one command recorded. `sync`: its reply had to wait for the disk. `woken`: topics whose waiters look again."""
+    """What one command recorded. `sync`: its reply had to wait for the disk. `woken`: topics that it woke."""
 
     verb: str
     events: Sequence[Event]
@@ -95,7 +95,7 @@ class Stage:
         raise AssertionError("a timer stays due, however often it is handled")
 
     def set_wall_clock(self, shift_ms: int) -> None:
-        """Somebody sets the wall clock of the machine; no time passes by that."""
+        """The wall clock of the machine is set; no time passes by that."""
         self._wall_shift_ms += shift_ms
 
     @property
