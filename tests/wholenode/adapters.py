@@ -87,11 +87,11 @@ class KilledRocks(RocksStore):
         while True:
             try:
                 shutil.copytree(self._directory, after, ignore=shutil.ignore_patterns("LOCK"))
-                found = KilledRocks(after)
+                return self._left_for(KilledRocks(after))
             except (shutil.Error, DataDirectoryError):
                 shutil.rmtree(after)
-            else:
-                break
+
+    def _left_for(self, found: KilledRocks) -> KilledRocks:
         self.close()
         shutil.rmtree(self._directory)
         return found

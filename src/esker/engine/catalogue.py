@@ -80,6 +80,8 @@ def reconfigure(machine: Machine, topic: Topic, config: TopicConfig, now: int) -
     if topic.log is not None:
         retention.expire(machine, topic.log, now)  # what is too old does not come back when the TTL grows
     machine.record(None, events.TopicConfigured(topic.number, now, config))
+    if topic.synced:
+        machine.release_reserves_of(topic)
     if topic.log is not None:
         machine.reserve(topic.log, 0)
         retention.expire(machine, topic.log, now)
