@@ -146,7 +146,7 @@ def _watch_esker(plan: Plan) -> Watch:
     for _ in range(plan.watchers):
         session: dict[str, object] = msgspec.json.decode(http.call(plan.port, "POST", "/v0/watch", body))
         connection = _connect(plan.port)
-        head = "GET {} HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\r\n"
+        head = "GET {} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
         connection.sendall(head.format(session["stream_url"]).encode())
         watchers.append(connection)
     for connection in watchers:

@@ -25,7 +25,7 @@ _SEQ = re.compile(rb'"\$seq":(\d+)')
 
 
 def post(path: bytes, body: bytes) -> bytes:
-    head = b"POST %b HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % (path, len(body)) + body
 
 
