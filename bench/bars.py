@@ -20,6 +20,8 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 ENQUEUE = {1: Bar(1.0, "x"), 16: Bar(0.6, "x")}  # by depth of pipeline, against Redis with appendfsync always
+# The same for mixed sizes, priorities and queues: what counts. Pipelined it is shown without a bar.
+ENQUEUE_MIXED: dict[int, Bar | None] = {1: Bar(0.9, "x"), 16: None}
 LIFE = Bar(2.0, "x")  # against beanstalkd -f0
 DEPTH = Bar(0.8, "x")  # the rate with a deep backlog against that with a shallow one
 JOB_BYTES = Bar(350, " B", ceiling=True)  # resident memory of a waiting job beyond its payload

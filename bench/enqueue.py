@@ -1,14 +1,21 @@
-"""Enqueue with a sync before the reply: ADDJOB on Esker against LPUSH on Redis, by Redis's own load generator."""
+"""Enqueue with a sync before the reply: ADDJOB on Esker against LPUSH on Redis, by Redis's own load generator.
+
+The rows that count are of mixed traffic, as users make it: several load generators at once, each with payloads of its
+own size, a queue of its own, a priority and other options. The uniform rows (one size, one queue, no options) show the
+simplest traffic there is.
+"""
 
 from __future__ import annotations
 
 import csv
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench import bars
-from bench.figures import Latency, Run, alternated
+from bench.figures import Latency, Run, alternated, median_latency
 from bench.peers import Bench, Peer, PeerFailed, program
 from bench.report import Row, compared
 from bench.talk import PAYLOAD_BYTES
@@ -19,6 +26,17 @@ REQUESTS_QUICK = {1: 50_000, 16: 300_000}
 MORE_ROUNDS = 5  # without a pipeline: two seconds each, in which one slow moment of the disk decides who is ahead
 SECONDS_MAX = 180
 PAYLOAD = "x" * PAYLOAD_BYTES
+
+# Of mixed traffic: the size, the queue and the options of what each load generator sends. Median 200 bytes.
+MIX = (
+    (50, "q1", ("PRIORITY", "5")),
+    (200, "q2", ("PRIORITY", "1", "RETRY", "60")),
+    (200, "q3", ("DELAY", "0", "PRIORITY", "-3")),
+    (4000, "q4", ("PRIORITY", "9", "TTL", "3600")),
+)
+MIXED_CONNECTIONS = 12  # of each load generator
+MIXED_REQUESTS = {1: 40_000, 16: 200_000}  # of each, by depth of pipeline
+MIXED_REQUESTS_QUICK = {1: 12_000, 16: 60_000}
 
 Load = Callable[[Peer, Sequence[str]], Run]
 
@@ -31,6 +49,32 @@ def measure(bench: Bench) -> Iterator[Row]:
         esker, redis = alternated(rounds, partial(_addjob, bench, load), partial(_lpush, bench, load))
         case = f"{connections} connections, P{pipeline}"
         yield compared("enqueue", case, "Redis", esker, redis, bars.ENQUEUE[pipeline])
+    for pipeline in (1, 16):
+        rounds = bench.rounds * (MORE_ROUNDS if pipeline == 1 else 1)
+        esker, redis = alternated(
+            rounds, partial(_mixed_addjob, bench, pipeline), partial(_mixed_lpush, bench, pipeline)
+        )
+        case = f"mixed sizes, priorities and queues, {len(MIX) * MIXED_CONNECTIONS} connections, P{pipeline}"
+        yield compared("enqueue", case, "Redis", esker, redis, bars.ENQUEUE_MIXED[pipeline])
+
+
+def _mixed_addjob(bench: Bench, pipeline: int) -> Run:
+    with bench.esker() as esker:
+        return _mixed(bench, pipeline, esker, [("ADDJOB", queue, "x" * size, "0", *rest) for size, queue, rest in MIX])
+
+
+def _mixed_lpush(bench: Bench, pipeline: int) -> Run:
+    with bench.redis() as redis:
+        return _mixed(bench, pipeline, redis, [("LPUSH", queue, "x" * size) for size, queue, _ in MIX])
+
+
+def _mixed(bench: Bench, pipeline: int, peer: Peer, commands: Sequence[Sequence[str]]) -> Run:
+    """All load generators at once; the run lasts until the last one is done."""
+    requests = (MIXED_REQUESTS_QUICK if bench.quick else MIXED_REQUESTS)[pipeline]
+    began = time.monotonic()
+    with ThreadPoolExecutor(len(commands)) as pool:
+        runs = list(pool.map(lambda words: benchmark(MIXED_CONNECTIONS, pipeline, requests, peer, words), commands))
+    return Run(requests * len(commands), time.monotonic() - began, median_latency(runs))
 
 
 def _addjob(bench: Bench, load: Load) -> Run:

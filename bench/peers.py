@@ -328,7 +328,8 @@ class EskerHttp(Esker):
     front = "http"
 
     def ready(self) -> bool:
-        return self._bound() and self.ask(b"GET /v0/ready HTTP/1.1\r\nhost: localhost\r\n\r\n").startswith(b"HTTP/1.1 200")
+        asked = b"GET /v0/ready HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        return self._bound() and self.ask(asked).startswith(b"HTTP/1.1 200")
 
     def call(self, method: str, path: str, body: object = None) -> bytes:
         """One request that is not timed; what is no success is this peer's failure."""
