@@ -200,8 +200,9 @@ def load_log(store: Store, log: LogPartition) -> bool:
     """Whether the store has something that the next checkpoint must remove."""
     place = log.topic.number, log.index
     stored = store.get(keys.log_key(*place))
-    if stored is None:
-        return False
+    if stored is None:  # blocks without a header are of a checkpoint that was cut short: folding may make others
+        log.unsaved.wipe = any(next(store.scan(*keys.partition_range(kind, *place)), None) for kind in (b"x", b"d"))
+        return log.unsaved.wipe
     header = _decode_log(stored)
     log.next_seq = header.next_seq
     log.ceiling = header.ceiling

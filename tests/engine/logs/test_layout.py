@@ -8,7 +8,7 @@ import pytest
 
 from esker.engine import limits
 from esker.engine.commands import Append, ArchiveRecords, DeleteRecords, NewRecord, PutTopic, Read
-from esker.engine.config import TopicConfig, TopicType
+from esker.engine.config import Durability, TopicConfig, TopicType
 from esker.engine.logs.partition import LogPartition
 from esker.engine.replies import Records, TopicPut
 from tests.engine.logs.audit import audit_logs
@@ -141,3 +141,19 @@ def test_records_stay_in_the_store_until_all_of_their_block_is_in_the_archive(wo
     checkpoint(world)
     reply = expect(Records, world.do(Read(T, 9), START_MS))
     assert [record.data for record in reply.records] == [b"%d" % seq for seq in range(10, 15)]
+
+
+def test_blocks_of_a_first_checkpoint_that_was_cut_short_are_not_taken_for_others(world: World) -> None:
+    ephemeral = TopicConfig(type=TopicType.LOG, durability=Durability.EPHEMERAL)
+    expect(TopicPut, world.do(PutTopic(T, ephemeral), START_MS))
+    append(world, 1)  # no event is written for it, so a crash loses it, and the blocks begin elsewhere
+    expect(TopicPut, world.do(PutTopic(T, TopicConfig(type=TopicType.LOG)), START_MS))
+    append(world, *range(2, 12))
+    cut_short(world)
+    crash(world)
+    after = [(2, 4, 0), (6, 4, 0), (10, 2, 0)]
+    assert layout(world) == after
+    checkpoint(world)
+    crash(world)
+    assert layout(world) == after
+    audit_logs(world.machine)
