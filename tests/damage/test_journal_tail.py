@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
 from esker.errors import JournalCorrupt
+from esker.journal import writer
 from esker.journal.file import FileJournal
 from esker.journal.frame import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from esker.journal.repair import inspect, repair
@@ -97,6 +99,28 @@ def test_a_running_writer_notes_in_the_segment_header_what_is_synced(tmp_path: P
     path = segment_path(tmp_path / "killed", 1)
     path.write_bytes(path.read_bytes()[:SEGMENT_HEADER_BYTES].ljust(SEGMENT_BYTES, b"\0"))
     with pytest.raises(JournalCorrupt, match="position 1 was on disk and cannot be read"):
+        FileJournal(tmp_path / "killed", segment_bytes=SEGMENT_BYTES)
+
+
+def test_a_sync_that_nobody_asked_for_is_marked_behind_the_last_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_HEADER_MARK_S", 3600.0)  # the header does not tell of it
+    journal = FileJournal(tmp_path / "running", segment_bytes=SEGMENT_BYTES, sync_interval_ms=10)
+    append_and_wait(journal, *BATCHES[:-1])
+    append_at_once(journal, BATCHES[-1], sync=False)
+    path = segment_path(tmp_path / "running", 1)
+    deadline = monotonic() + 10
+    while not any(path.read_bytes()[LAST_END : LAST_END + FRAME_HEADER_BYTES]):
+        assert monotonic() < deadline, "it was never marked"
+        sleep(0.005)
+    shutil.copytree(tmp_path / "running", tmp_path / "killed")
+    journal.close()
+    path = segment_path(tmp_path / "killed", 1)
+    content = bytearray(path.read_bytes())
+    content[LAST_END - 1] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(JournalCorrupt, match="position 3 was on disk and cannot be read"):
         FileJournal(tmp_path / "killed", segment_bytes=SEGMENT_BYTES)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -84,3 +86,19 @@ def read_or_refusal(directory: Path, read: Reader) -> list[tuple[bytes, bytes]] 
             return read(store)
     except DataDirectoryError as error:
         return str(error)
+
+
+@pytest.mark.parametrize("kind", [5, 6, 7, 8, 11])
+def test_a_manifest_at_which_rocksdb_would_loop_for_ever_is_refused(sound: Path, tmp_path: Path, kind: int) -> None:
+    shutil.copytree(sound, tmp_path / "store")
+    (manifest,) = (tmp_path / "store").glob("MANIFEST-*")
+    data = bytearray(manifest.read_bytes())
+    second = 7 + int.from_bytes(data[4:6], "little")
+    data[second + 6] = kind
+    manifest.write_bytes(data)
+    code = "import sys; from pathlib import Path; from esker.store.rocksdb import RocksStore; RocksStore(Path(sys.argv[1]))"
+    # In a process of its own: a loop inside RocksDB holds the interpreter, and no limit of a test would end it.
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "store")], capture_output=True, timeout=60)
+    assert run.returncode == 1
+    assert b"MANIFEST" in run.stderr
+    assert b"restore the whole data directory" in run.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from time import monotonic
 
 import h2.connection
 import h2.events
@@ -13,7 +14,16 @@ import pytest
 import redis
 
 from esker.fronts import guesses
-from esker.fronts.guesses import ADDRESS_BURST, ADDRESS_PER_S, ADDRESSES_MAX, WAIT_S_MAX, Guesses, Place
+from esker.fronts.guesses import (
+    ADDRESS_BURST,
+    ADDRESS_PER_S,
+    ADDRESSES_MAX,
+    PENALTY_S_MAX,
+    WAIT_S_MAX,
+    Guesses,
+    Place,
+    penalty_s,
+)
 from esker.testing.broker import Broker
 from tests.fronts.resp.wire import Failure, Simple, Wire, encoded
 
@@ -117,6 +127,20 @@ def test_a_guesser_gets_few_answers_while_another_of_its_address_logs_in(locked:
         with contextlib.suppress(BlockingIOError):
             answered = guesser.socket.recv(1 << 20)
         assert answered.count(b"WRONGPASS") < 50
+
+
+def test_each_failure_of_a_connection_is_told_later_than_the_one_before() -> None:
+    assert [penalty_s(failures) for failures in (1, 2, 3, 4)] == pytest.approx([0.05, 0.1, 0.2, 0.4])
+    assert penalty_s(6) == penalty_s(10_000) == PENALTY_S_MAX
+    least_s = penalty_s(1) + penalty_s(2) + penalty_s(3)
+    with Broker(api_keys="right") as node, Wire(node.resp_port) as wire:
+        began = monotonic()
+        assert [wire("AUTH", "wrong") for _ in range(3)] == [WRONG] * 3
+        assert monotonic() - began >= least_s
+        with httpx.Client(base_url=node.http_url, headers={"authorization": "Bearer wrong"}) as web:
+            began = monotonic()
+            assert [web.get("/v0/topics").status_code for _ in range(3)] == [401] * 3
+            assert monotonic() - began >= least_s
 
 
 def test_what_comes_behind_a_login_waits_for_it_and_is_then_trusted(locked: Broker) -> None:

@@ -13,6 +13,7 @@ import pytest
 from esker.errors import JournalError, JournalFull, SyncFailed
 from esker.journal.file import FileJournal
 from esker.journal.patience import Patience
+from esker.journal.segment import segment_path
 from esker.testing.faults import FaultyDisk
 from tests.journal.answers import Answers, append_and_wait
 
@@ -209,6 +210,36 @@ def test_a_new_segment_waits_until_there_is_a_file_descriptor_for_it(tmp_path: P
     answers.append(journal, big)
     _until_it_waits(journal, "Too many open files")
     assert not answers.order
+    disk.deny_descriptors(denied=False)
+    answers.wait()
+    assert answers.errors == [None]
+    journal.close()
+    assert kept(tmp_path) == [big, big]
+
+
+class _LosesDescriptors(FaultyDisk):
+    """Others take the last descriptors just when a spare has got the name of a segment."""
+
+    def __init__(self, segment: Path) -> None:
+        super().__init__()
+        self._segment = segment
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        if new == self._segment:
+            self.deny_descriptors()
+
+
+def test_a_new_segment_waits_until_there_is_a_file_descriptor_for_its_directory(tmp_path: Path) -> None:
+    disk = _LosesDescriptors(segment_path(tmp_path, 2))
+    journal = open_journal(tmp_path, disk, patience=Patience(pause_s=0.001))
+    big = b"x" * BIG_BYTES
+    append_and_wait(journal, big)
+    journal.settle()
+    answers = Answers()
+    answers.append(journal, big)
+    _until_it_waits(journal, "Too many open files")
+    assert not answers.order, "nothing is answered before the entry of its segment is on disk"
     disk.deny_descriptors(denied=False)
     answers.wait()
     assert answers.errors == [None]

@@ -74,7 +74,7 @@ def _is_connect() -> bool:
 
 
 def _load_of_query(df: DataFrame, topic: str | None) -> str:
-    query = None if _is_connect() else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    query = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not query:
         raise EskerSparkError(_NO_QUERY_ID)
     return f"{query}-{sha256((topic or '').encode()).hexdigest()[:12]}"

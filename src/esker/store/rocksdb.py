@@ -39,6 +39,7 @@ from rocksdict import (
 
 from esker.errors import DataDirectoryError, StoreDamaged, StoreFailed
 from esker.store.interface import Puts, Ranges, StoreView
+from esker.store.manifest import damaged_log
 
 # Small on purpose: a checkpoint is flushed as a whole anyway, and what is read back the kernel caches as well.
 _MEMTABLE_BYTES = 8 << 20
@@ -226,7 +227,7 @@ def _check_status(iterator: RdictIter, directory: Path) -> None:
         raise _damaged(directory, error) from error
 
 
-def _damaged(directory: Path, error: Exception) -> StoreDamaged:
+def _damaged(directory: Path, error: Exception | str) -> StoreDamaged:
     return StoreDamaged(
         f"the store in {directory} is damaged: {error}; stop the node and restore the whole data directory from a "
         "backup"
@@ -242,6 +243,9 @@ def _write_failure(directory: Path, error: Exception) -> StoreDamaged | StoreFai
 
 def _open(directory: Path, read_only: bool) -> Rdict:
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
+    damaged = damaged_log(directory)
+    if damaged is not None:
+        raise _damaged(directory, f"{damaged.name} has a record of a kind that is never written")
     try:
         return Rdict(str(directory), _options(), access_type=access)
     except Exception as error:  # rocksdict raises plain Exception

@@ -201,6 +201,7 @@ def test_a_request_without_a_host_comes_from_no_browser(open_node: Broker) -> No
     [
         b"POST / HTTP/1.1\r\nHost: 127.0.0.1:7711\r\n\r\n", b"post / HTTP/1.0\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PUT /x HTTP/1.1\r\n\r\n", b"Host: x\r\n\r\n",
+        b"POST /\r\n\r\n",  # without a version
     ],
 )  # fmt: skip
 def test_the_redis_port_executes_nothing_of_an_http_request(open_node: Broker, request_: bytes) -> None:
