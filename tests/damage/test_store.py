@@ -96,7 +96,7 @@ def test_a_manifest_at_which_rocksdb_would_loop_for_ever_is_refused(sound: Path,
     second = 7 + int.from_bytes(data[4:6], "little")
     data[second + 6] = kind
     manifest.write_bytes(data)
-    code = "import sys; from pathlib import Path; from esker.store.rocksdb import RocksStore; RocksStore(Path(sys.argv[1]))"
+    code = "import pathlib, sys; from esker.store.rocksdb import RocksStore; RocksStore(pathlib.Path(sys.argv[1]))"
     # In a process of its own: a loop inside RocksDB holds the interpreter, and no limit of a test would end it.
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "store")], capture_output=True, timeout=60)
     assert run.returncode == 1

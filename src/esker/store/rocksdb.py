@@ -243,16 +243,16 @@ def _write_failure(directory: Path, error: Exception) -> StoreDamaged | StoreFai
 
 def _open(directory: Path, read_only: bool) -> Rdict:
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
-    damaged = damaged_log(directory)
-    if damaged is not None:
-        raise _damaged(directory, f"{damaged.name} has a record of a kind that is never written")
     try:
-        return Rdict(str(directory), _options(), access_type=access)
+        damaged = damaged_log(directory)
+        if damaged is None:
+            return Rdict(str(directory), _options(), access_type=access)
     except Exception as error:  # rocksdict raises plain Exception
         raise DataDirectoryError(
             f"cannot open the store in {directory}: {error}; if it is damaged, restore the whole data directory from a "
             "backup"
         ) from error
+    raise _damaged(directory, f"{damaged.name} has a record of a kind that is never written")
 
 
 def _close(db: Rdict) -> None:
